@@ -15,7 +15,6 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-root)
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 60 --nbval-sanitize-with tests/sanitize.cfg
 export OMP_NUM_THREADS ?= 1
-export JUPYTER_PLATFORM_DIRS := 1
 
 .PHONY: lab test notebooks handout venv install browser clean
 
@@ -44,6 +43,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): requirements.lock pyproject.toml | $(BIN)/python
+	@echo "Installing the packages of requirements.lock into $(VENV): a minute or two, about 1.5 GB."
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/jupyter labextension disable "@jupyterlab/apputils-extension:announcements"
