@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -41,15 +42,18 @@ def prepare(source):
 
 def execute(notebook):
     """Run the cells in an empty folder with a home of their own; a cell that fails untagged stops the build."""
+    fonts = ROOT / "build" / "matplotlib"
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **OFFLINE, "HOME": folder, "IPYTHONDIR": folder,
-                       "MPLCONFIGDIR": str(ROOT / "build" / "matplotlib"),
+                       "MPLCONFIGDIR": str(fonts),
                        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
                        "LABKIT_PROGRESS": str(Path(folder) / "progress.json")}
+        if not any(fonts.glob("fontlist*")):      # else the first lesson would show matplotlib's warning about it
+            subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], env=environment, check=True)
         client = NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False,
                                 coalesce_streams=True, resources={"metadata": {"path": folder}})
         client.execute(env=environment)
-    return settle(notebook, {folder: "", str(ROOT) + os.sep: "", sys.prefix: "PYTHON", sys.base_prefix: "PYTHON"})
+    return settle(notebook, {folder + os.sep: "", folder: ".", str(ROOT) + os.sep: "", sys.prefix: "PYTHON", sys.base_prefix: "PYTHON"})
 
 
 def settle(notebook, folders):
