@@ -1,1 +1,21 @@
-"""labkit: caches and mixers that give the same answer however the sequence is cut."""
+"""labkit: caches and mixers that give the same answer however the sequence is cut, and the faults that do not.
+
+Shapes use the same letters everywhere:
+
+    B batch (rows)      L tokens of this call       T keys held         K conv width        C channels
+    H heads             P head_dim                  N state size        G groups            D head_dim of attention
+
+One thread: the lab's tensors are small, and a second thread costs more than it brings (set OMP_NUM_THREADS to choose).
+"""
+
+import os
+
+import torch
+
+from .cache import Cache
+from .model import HybridLM
+
+__all__ = ["Cache", "HybridLM"]
+
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(1)

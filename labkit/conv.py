@@ -11,7 +11,8 @@ from torch import Tensor
 from .errors import BatchError
 
 
-def causal_conv(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def causal_conv(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None = None,
+                counts: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Depthwise causal convolution that continues from a carried window.
 
     Args:
@@ -19,9 +20,10 @@ def causal_conv(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None =
         window: the K-1 inputs before x, (B, C, K-1); zeros at the start of a sequence.
         weight: one kernel per channel, (C, K). The last tap meets the newest input.
         bias: (C,) or None.
+        counts: (B,) how many columns of each row are real, the first ones; None: all. The rest is padding.
 
     Returns:
-        y: (B, C, L), and the next window: the last K-1 columns of u, (B, C, K-1).
+        y: (B, C, L), and the next window: the last K-1 real columns of u, (B, C, K-1).
 
     Raises:
         BatchError: window, x and weight disagree on B, C or K.
@@ -44,6 +46,9 @@ def causal_conv(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None =
         for k in range(1, taps):
             y = torch.addcmul(y, u[..., k:k + length], weight[:, k, None])
     y = y if bias is None else y + bias[:, None]
+    if counts is not None:                                                      # each row ends at its own count
+        at = counts[:, None] + torch.arange(taps - 1, device=x.device)          # (B, K-1)
+        return y, u.gather(-1, at[:, None].expand(-1, x.shape[1], -1))
     return y, u[..., length:].clone()      # clone: a state is never a view that keeps a larger tensor alive
 
 
