@@ -239,3 +239,28 @@ def test_missing_browser_fails_only_in_ci(monkeypatch, capsys, ci, code):
     monkeypatch.setenv("CI", ci)
     assert browser.main() == code
     assert capsys.readouterr().out.count("\n") == 1
+
+
+# ---- the README
+
+def dead_links(text, root):
+    """Return the local links and pictures of a text that do not exist below root."""
+    return [link for link in re.findall(r"\]\(([^)#:]+)\)", text) if not (root / link).exists()]
+
+
+def test_readme_links_exist_and_name_every_lesson():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert dead_links(text, ROOT) == []
+    assert [path.name for path in (ROOT / "notebooks").glob("*.ipynb") if f"(notebooks/{path.name})" not in text] == []
+
+
+def test_a_dead_link_is_found(tmp_path):
+    (tmp_path / "there.md").touch()
+    assert dead_links("[a](there.md) ![b](gone.png) [c](https://example.org) [d](#part)", tmp_path) == ["gone.png"]
+
+
+def test_citation_is_complete():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == PROJECT["project"]["version"]
+    assert citation["license"] == PROJECT["project"]["license"]

@@ -24,9 +24,13 @@ def in_ci():
     return os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
+def is_root():
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
 def can_install():
     """True when this is root on a system with apt-get."""
-    return hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get") is not None
+    return is_root() and shutil.which("apt-get") is not None
 
 
 def install():
