@@ -47,6 +47,7 @@ $(STAMP): requirements.lock pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/jupyter labextension disable "@jupyterlab/apputils-extension:announcements"
+	$(BIN)/python -c "import matplotlib.font_manager"
 	@touch $(STAMP)
 
 clean:
