@@ -178,7 +178,9 @@ class AttentionState(State):
 
 
 def common(counts: Tensor) -> int | None:
-    """The one value of (B,) counts, or None where rows differ."""
+    """The one value of (B,) counts, or None where rows differ (or, on the meta device, hold no values)."""
+    if counts.is_meta:
+        return None
     low, high = (int(n) for n in torch.aminmax(counts))
     return low if low == high else None
 
