@@ -83,7 +83,9 @@ def part(inputs, start, stop, h):
 
 def distance(got, want):
     """Largest difference, relative to the largest number of want, over outputs and state."""
-    return max(((g - w).abs().max() / w.abs().max().clamp(min=1e-300)).item() for g, w in zip(got, want) if w.numel())
+    pairs = [(g, w) for g, w in zip(got, want) if w.numel()]
+    return torch.stack([torch.zeros((), dtype=torch.float64)] + [
+        (g.double() - w).abs().max() / w.abs().max().clamp(min=1e-300) for g, w in pairs]).max().item()     # NaN stays NaN
 
 
 def cast(inputs, dtype):
