@@ -30,10 +30,9 @@ READY = """() => {
 }"""
 CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.toJSON())"""
 DONE = """() => {
-  const panel = window.jupyterapp.shell.currentWidget;
-  const code = panel.content.widgets.filter(w => w.model.type === 'code' && w.model.sharedModel.source.trim());
-  return panel.sessionContext.session.kernel.status === 'idle' && code.every(w => w.model.executionCount !== null)
-    && !document.querySelector('.jp-mod-pending, .jp-CodeCell.jp-mod-running');
+  const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map(prompt => prompt.innerText.trim());
+  return kernel.status === 'idle' && !prompts.includes('[*]:');
 }"""
 # Every control that belongs to a picture gets a mark; the picture is the one in the widget box around both.
 MARK = """() => {
@@ -124,15 +123,17 @@ def run_all(page, lab, lesson):
     page.goto(f"{address}/lab/workspaces/{Path(lesson).stem}/tree/{lesson}?token={token}&reset")
     page.wait_for_selector(".jp-NotebookPanel .jp-CodeCell")
     page.wait_for_function(READY)
-    page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")      # returns after the last cell
     page.wait_for_function(DONE, timeout=180 * SECOND)
     return page.evaluate(CELLS)
 
 
 def faults(cells):
-    """Return a line for each cell that ended in an error without saying so in its tags, or wrote to stderr."""
+    """Return a line for each cell that did not run, ended in an error that its tags do not announce, or wrote to stderr."""
     found = []
     for place, cell in enumerate(cells):
+        if cell["cell_type"] == "code" and "".join(cell["source"]).strip() and cell["execution_count"] is None:
+            found.append(f"cell {place} did not run")
         for output in cell.get("outputs", []):
             if output["output_type"] == "error" and "raises-exception" not in cell["metadata"].get("tags", []):
                 found.append(f"cell {place}: {output['ename']}: {output['evalue']}")
@@ -216,8 +217,9 @@ def test_a_picture_that_stays_is_found(chrome, reaction, moved):
     context.close()
 
 
-def test_an_error_in_a_cell_is_found():
+def test_a_cell_that_fails_is_found():
     error = {"output_type": "error", "ename": "ValueError", "evalue": "no"}
-    cell = {"cell_type": "code", "metadata": {}, "outputs": [error]}
+    cell = {"cell_type": "code", "metadata": {}, "source": "f()", "execution_count": 1, "outputs": [error]}
     assert faults([cell]) == ["cell 0: ValueError: no"]
     assert faults([{**cell, "metadata": {"tags": ["raises-exception"]}}]) == []
+    assert faults([{**cell, "execution_count": None, "outputs": []}]) == ["cell 0 did not run"]
