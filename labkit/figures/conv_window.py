@@ -4,10 +4,11 @@ Nothing is drawn by hand. `trace` runs a convolution on inputs that carry their 
 tap through, so the output is the number of the input which that tap read. Two functions are traced and compared.
 """
 
+import numpy as np
 import torch
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch, PathPatch, Rectangle
+from matplotlib.path import Path
 
 from ..conv import causal_conv
 
@@ -19,6 +20,7 @@ KINDS = {
     "missing": ("missing: read nothing", "#D55E00", "xxx"),
     "wrong": ("another input than it should", "#CC79A7", "+++"),
 }
+SQUARE = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
 
 
 def cut(length, chunk):
@@ -69,9 +71,18 @@ def bad_positions(grid):
 
 
 def positions(items):
-    """'no position', 'position 6' or 'positions 6, 7, 8', as a reader would say it."""
-    return {0: "no position", 1: f"position {items[0] if items else ''}"}.get(
-        len(items), "positions " + ", ".join(map(str, items)))
+    """'no position', 'position 6', 'positions 6, 7' or 'positions 6 to 9', as a reader would say it."""
+    if len(items) > 3 and items == list(range(items[0], items[-1] + 1)):
+        return f"positions {items[0]} to {items[-1]}"
+    return "no position" if not items else f"position{'s' * (len(items) > 1)} {', '.join(map(str, items))}"
+
+
+def say_cut(sizes):
+    """'12 tokens uncut', '6 + 6 tokens', '12 pieces of 1 token'."""
+    if len(sizes) == 1:
+        return f"{sizes[0]} token{'s' * (sizes[0] != 1)} uncut"
+    cut = " + ".join(map(str, sizes)) if len(sizes) < 7 or set(sizes) != {1} else f"{len(sizes)} pieces of 1"
+    return f"{cut} token{'' if cut.endswith('pieces of 1') else 's'}"
 
 
 class ConvWindow:
@@ -93,7 +104,7 @@ class ConvWindow:
         ax.spines[:].set_visible(False)
         return {"ax": ax, "moving": []}
 
-    def __call__(self, kernel=4, chunk=6, position=6):
+    def __call__(self, kernel=4, chunk=6, position=7):
         """kernel: taps K; chunk: tokens fed per call; position: the token whose inputs are spelled out."""
         sizes = cut(self.length, chunk)
         reads = [trace(run, kernel, sizes) for run in self.runs]
@@ -110,10 +121,11 @@ class ConvWindow:
         kernel, count = len(grid), sum(row.count("missing") + row.count("wrong") for row in grid)
         ax.set_ylim(kernel - .5, -.5)
         for kind, (_, colour, hatch) in KINDS.items():
-            cells = [[(t - .46, k - .44), (t + .46, k - .44), (t + .46, k + .44), (t - .46, k + .44)]
+            cells = [[(t - .46, k - .44), (t + .46, k - .44), (t + .46, k + .44), (t - .46, k + .44), (0, 0)]
                      for k in range(kernel) for t in range(self.length) if grid[k][t] == kind]
-            if cells:
-                yield ax.add_collection(PolyCollection(cells, fc=colour, ec="#333333", hatch=hatch, lw=.6), autolim=False)
+            if cells:       # one path for all cells of a kind: hatching is slow for each path, not for each cell
+                path = Path(np.concatenate(cells), SQUARE * len(cells))
+                yield ax.add_patch(PathPatch(path, fc=colour, ec="#333333", hatch=hatch, lw=.6))
         edges = [sum(sizes[:i]) - .5 for i in range(1, len(sizes))]
         yield ax.vlines(edges, -.5, kernel - .5, color="black", lw=2, linestyles=(0, (2, 1)), clip_on=False)
         yield ax.add_patch(Rectangle((position - .5, -.5), 1, kernel, fill=False, ec="black", lw=2.5, clip_on=False))
@@ -127,12 +139,10 @@ class ConvWindow:
     def _sentence(self, kernel, chunk, position, reads, grids):
         def run(name, read, grid):
             bad = bad_positions(grid)
-            return (f"With the {name}, {positions(bad)} {'is' if len(bad) < 2 else 'are'} wrong"
-                    f"; at token {position} the taps read {', '.join(map(label, read[:, position]))}.")
-        cuts = [sum(cut(self.length, chunk)[:i]) for i in range(1, len(cut(self.length, chunk)))]
-        return (f"{kernel} tap{'s' * (kernel > 1)}, {self.length} tokens, cut before "
-                f"{', '.join(map(str, cuts)) or 'no token'}. "
-                + " ".join(run(*parts) for parts in zip(self.names, reads, grids)))
+            return (f"{name.capitalize()}: {positions(bad)} {'is' if len(bad) < 2 else 'are'} wrong; "
+                    f"at token {position} the taps read {', '.join(map(label, read[:, position]))}.")
+        return f"{kernel} tap{'s' * (kernel > 1)}, {say_cut(cut(self.length, chunk))}. " + " ".join(
+            run(*parts) for parts in zip(self.names, reads, grids))
 
 
 def label(number, nothing="nothing"):
@@ -141,6 +151,6 @@ def label(number, nothing="nothing"):
     return str(number - 1) if number > 0 else nothing if number == 0 else "0"
 
 
-def conv_window(faulty, kernel=4, chunk=6, position=6, length=12, **options):
+def conv_window(faulty, kernel=4, chunk=6, position=7, length=12, **options):
     """One picture of the explorer: (Figure, sentence). `faulty` is any conv(x, window, weight) -> (y, window)."""
     return ConvWindow(faulty, length=length, **options)(kernel, chunk, position)

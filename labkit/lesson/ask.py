@@ -16,12 +16,13 @@ class Ask(Shown):
         wide = W.Layout(width="100%")
         self.choice = W.RadioButtons(options=[(f"{letter}) {option.text}", letter)
                                               for letter, option in question.letters.items()], index=None, layout=wide)
-        self.sure = W.RadioButtons(options=[(text, number) for number, text in CONFIDENCE.items()], index=None,
-                                   layout=wide)
+        self.sure = W.ToggleButtons(options=[(text, number) for number, text in CONFIDENCE.items()], index=None,
+                                    style={"button_width": "110px"})
         self.button, self.reply = W.Button(description="Keep my guess"), W.HTML()
         self.button.on_click(self.keep)
         super().__init__([W.HTML(f"<b>{html.escape(question.text)}</b>"), self.choice,
-                          W.HTML("<b>How sure are you?</b>"), self.sure, self.button, self.reply])
+                          W.HBox([W.HTML("How sure are you? "), self.sure], layout=W.Layout(align_items="center")),
+                          self.button, self.reply])
 
     def keep(self, button=None):
         if self.choice.value is None or self.sure.value is None:

@@ -1,7 +1,7 @@
 """Exercises: a check that judges behaviour, named wrong answers, hints in steps, and the solution at the end.
 
-A check has four states: not tried, crashed, wrong, right. It runs fixed cases from small to large, so the first failure
-is the smallest counterexample, then fresh random ones, new at every run. What it prints rests on the fixed cases alone:
+A check has four states: not tried, crashed, wrong, right. It runs fixed cases from simple to large, so the first failure
+is the simplest counterexample, then fresh random ones, new at every run. What it prints rests on the fixed cases alone:
 the same answer gets the same lines each time.
 """
 
@@ -41,7 +41,7 @@ class Exercise:
     """Data of one exercise.
 
     attempt(function, case) -> Attempt: give the function copies, raise NotTried through (`judge.call` does).
-    small(): fixed cases, smallest first. fresh(random.Random): new cases. shown: the cases whose strips are printed.
+    small(): fixed cases, simplest first. fresh(random.Random): new cases. shown: the cases whose strips are printed.
     str(case) is read by learners: "K = 2, pieces 1 + 1".
     """
     id: str
@@ -70,7 +70,7 @@ class Exercise:
         return card
 
     def first_failure(self, function):
-        """(case, Attempt) of the smallest fixed case that fails, (None, Attempt) for a fresh one; None if all hold."""
+        """(case, Attempt) of the first fixed case that fails, (None, Attempt) for a fresh one; None if all hold."""
         notes = set()
         for case in self.small():
             attempt = self.attempt(function, case)
@@ -92,7 +92,7 @@ class Exercise:
             if attempt.problem is None:
                 return Card("right", f"{self.name}: right", [f"It holds on {self.proof}.", *attempt.notes]), None
             where = ("Fails only on a fresh random case: all small fixed cases are right." if case is None
-                     else f"Smallest counterexample: {case}: {attempt.problem}")
+                     else f"Simplest counterexample: {case}: {attempt.problem}")
             strips = self._strips(function)
         except NotTried:
             return Card("not tried", f"{self.name}: not tried yet"), None
@@ -114,7 +114,7 @@ class Exercise:
         if not marks & {".", "X"}:
             return []
         if marks == {"."}:
-            return [f"These cases cannot see it, all their tokens are right: {'; '.join(strips)}."]
+            return [f"Every token is right on: {'; '.join(strips)}."]
         width = max(map(len, strips))
         return ["Token by token (. right, X wrong, ! no answer):",
                 *(f">{name:{width}}  {strip}{' cannot see it' * (set(strip) == {'.'})}" for name, strip in strips.items())]

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from ..conv import causal_conv
-from ..figures.conv_window import ConvWindow, bad_positions, cut, kinds, trace
+from ..figures.conv_window import ConvWindow, bad_positions, cut, kinds, say_cut, trace
 from .card import Card
-from .exercise import Attempt, Exercise, Misstep, imitates
+from .exercise import Attempt, Exercise, Misstep, imitates, same
 from .judge import NotTried, WrongForm, call, off, strip, want_parts, want_tensor
 from .question import Option, Question, claim
 
@@ -26,17 +26,6 @@ def conv_chunk(x, window, weight):
 def zeros_for_the_past(x, window, weight):
     """Faulty: each chunk starts as if nothing came before it."""
     return conv_chunk(x, torch.zeros_like(window), weight)
-
-
-def window_from_chunk(x, window, weight):
-    """Faulty: the next window is the end of the chunk, so a chunk of 1 gives a window of 1."""
-    y, _ = conv_chunk(x, window, weight)
-    return y, x[..., max(0, x.shape[-1] - weight.shape[-1] + 1):].clone()
-
-
-def padded_window_from_chunk(x, window, weight):
-    """Faulty: as before, filled up with zeros."""
-    return conv_chunk(x, window, weight)[0], conv_chunk(x, torch.zeros_like(window), weight)[1]
 
 
 def flipped(x, window, weight):
@@ -70,9 +59,8 @@ class Pieces:
     def __str__(self):
         many = f", batch of {self.batch}" if self.batch > 1 else ""
         dtype = "" if self.dtype == torch.float32 else f", {str(self.dtype).removeprefix('torch.')}"
-        cut = " + ".join(map(str, self.sizes)) if len(self.sizes) < 5 else f"{len(self.sizes)} pieces of 1"
-        tokens = "token" if cut.split()[-1] == "1" else "tokens"
-        return f"K = {self.kernel}, {cut} {tokens}{' uncut' * (len(self.sizes) == 1)}{many}{dtype}"
+        past = ", earlier inputs in the window" if self.history else ""
+        return f"K = {self.kernel}, {say_cut(self.sizes)}{past}{many}{dtype}"
 
     def data(self):
         """x (B, C, L), window (B, C, K-1), weight (C, K)."""
@@ -139,9 +127,9 @@ def remarks(given, originals, following):
 
 
 def small():
-    """Fixed cases, smallest first: length, kernel, batch, then the simplest cut. Other dtypes and empty texts come last:
-    a fault is easier to read where there is a token."""
-    for length, kernel, batch in itertools.product([*range(1, 10), 0], range(1, 5), (1, 2)):
+    """Fixed cases, simplest first: length, kernel, batch, then the cut. The edges K = 1 and L = 0 come after the
+    others: where there is a window and a token, a fault is easier to read. Other dtypes come last."""
+    for length, kernel, batch in itertools.product([*range(1, 10), 0], (2, 3, 4, 1), (1, 2)):
         cuts = dict.fromkeys([(length,), *((a, length - a) for a in range(1, length)), (1,) * length,
                               (length, 0), (length // 2, 0, length - length // 2)])
         yield from (Pieces(kernel, sizes, batch, channels=batch + 1) for sizes in cuts if sizes)
@@ -170,6 +158,19 @@ ONE_CALL = [Pieces(kernel, (length,), 2, 3) for kernel in range(2, 5) for length
 ALL_CALLS = ONE_CALL + [Pieces(1, (length,), 2, 3) for length in range(10)]
 
 
+def from_chunk_alone(function):
+    """y is right, and the next window is the same whatever the window was; for a long chunk that is right, so it passes."""
+    for kernel, length in itertools.product((3, 4), (1, 6)):
+        x, window, weight = Pieces(kernel, (length,), 2, 3).data()
+        y, following = call(function, x.clone(), window.clone(), weight.clone())
+        _, other = call(function, x.clone(), window + 1, weight.clone())
+        if not same(y, conv_chunk(x, window, weight)[0]) or not same(following, other):
+            return False
+        if length == 6 and not same(following, x[..., 7 - kernel:]):
+            return False
+    return True
+
+
 def wrong(name, says, *functions, observe=one_call, cases=ONE_CALL):
     """A Misstep that is any one of these faulty functions, by behaviour."""
     looks = [imitates(function, observe, cases, right=conv_chunk) for function in functions]
@@ -184,9 +185,9 @@ EXERCISE = Exercise(
         wrong("the past is missing", "Each chunk starts from zeros, so its first K-1 outputs miss the earlier inputs. "
               "Zeros are not neutral: they say that the inputs before were 0.",
               zeros_for_the_past, observe=lambda function, case: one_call(function, case)[0]),
-        wrong("the next window comes from the chunk alone",
-              "A chunk shorter than K-1 cannot fill the window by itself. The rest must come from the window that you "
-              "were given: take the next window from window ++ x.", window_from_chunk, padded_window_from_chunk),
+        Misstep("the next window comes from the chunk alone",
+                "A chunk shorter than K-1 cannot fill the window by itself. The rest must come from the window that you "
+                "were given: take the next window from window ++ x.", from_chunk_alone),
         wrong("the kernel is flipped", "Your first tap meets the newest input. Here the last tap does: "
               "y[t] = weight[0] * oldest + ... + weight[K-1] * newest.",
               flipped, observe=lambda function, case: one_call(function, case)[0]),
@@ -210,8 +211,8 @@ QUESTIONS = {
     "by_hand": Question("01.by_hand", "Inputs 2, 5, 1, 3. Kernel 1, 10, 100 (tap 0 first). What is the output at token 3?", (
         Option(513, "513", "The taps are reversed: the last tap, 100, meets the newest input, 3."),
         Option(152, "152", "That is the output at token 2. At token 3 the newest input is 3."),
-        Option(315, "315", ""),
-        Option(300, "300", "The last tap alone gives 300. The two taps before it read 5 and 1."))),
+        Option(300, "300", "The last tap alone gives 300. The two taps before it read 5 and 1."),
+        Option(315, "315", ""))),
     "zeros": Question("01.zeros", "K = 4, two chunks of 6 tokens, and each chunk fills its past with zeros. "
                                   "Which positions of the second chunk (6 to 11) are wrong?", (
         Option((6,), "only 6", FIRST),
@@ -227,10 +228,10 @@ QUESTIONS = {
         Option(12, "all 12", "The first token is right: before it there really is nothing."))),
     "harmless": Question("01.harmless", "K = 4. Move the chunk length from 1 to 11. "
                                         "At which lengths are the missing cells harmless (no wrong position)?", (
+        Option((), "at none of them", ""),
         Option((4, 5, 6, 7, 8, 9, 10, 11), "at every length from K on",
                "Long chunks have fewer bad cells, never none: each later chunk needs the inputs before it."),
         Option((6,), "at 6, where the chunks are equal", "Look again at 6: tokens 6, 7 and 8 have bad cells."),
-        Option((), "at none of them", ""),
         Option((1,), "at 1", "At 1 almost every position is wrong: no token sees any other."))),
     "left_pad": claim("01.left_pad", "The convolution needs K-1 inputs before the first one. So left-pad with zeros.", "folk", {
         "else": "Two runs, two results: at the start of a text zeros are right, before a later chunk they are wrong.",
@@ -242,17 +243,17 @@ QUESTIONS = {
     "dilation": Question("01.dilation", "A kernel of K = 4 taps with dilation 3 reads every third input. "
                                         "How many columns must its window hold?", (
         Option(3, "3", "That is K-1: right without dilation. The oldest tap now looks back farther."),
-        Option(12, "12", "That is K times the dilation. Between 4 taps there are only 3 steps."),
         Option(4, "4", "That is K. Not even without dilation are that many needed."),
-        Option(9, "9", ""))),
+        Option(9, "9", ""),
+        Option(12, "12", "That is K times the dilation. Between 4 taps there are only 3 steps."))),
 }
 
 
-def explorer():
-    """The key picture with its sliders."""
+def explorer(function=zeros_for_the_past, name="past filled with zeros"):
+    """The key picture with its sliders: a function beside the right one."""
     from ..widgets import Explorer
-    return Explorer(ConvWindow(zeros_for_the_past), kernel=("kernel width K", 1, 4, 4),
-                    chunk=("chunk length", 1, 11, 6), position=("token shown", 0, 11, 6))
+    return Explorer(ConvWindow(function, names=("window carried", name)), kernel=("kernel width K", 1, 4, 4),
+                    chunk=("chunk length", 1, 11, 6), position=("token shown", 0, 11, 7))
 
 
 def wrong_positions(conv, kernel, sizes):
@@ -274,12 +275,13 @@ def columns_needed(kernel, dilation):
 
 def picture(function):
     """The key picture of a learner's own function beside the right one."""
-    from ..widgets import still
     try:
         call(function, torch.zeros(1, 1, 1), torch.zeros(1, 1, 3), torch.zeros(1, 4))
     except NotTried:
         return Card("not tried", "conv_chunk is not tried yet: come back when the check has something to say.")
-    return still(ConvWindow(function, names=("window carried", "your conv_chunk"))(4, 5, 5))
+    except Exception:       # the picture says what it is, in place
+        pass
+    return explorer(function, "your conv_chunk")
 
 
 def prove(function, length=8):

@@ -1,0 +1,140 @@
+"""Figures show what they are given: each is also fed the right model, and its sentence must then change."""
+import io
+import re
+
+import pytest
+import torch
+from matplotlib.text import Text
+from PIL import Image, ImageChops
+
+from labkit.conv import causal_conv
+from labkit.figures import ConvWindow, conv_window, error_sizes
+from labkit.figures.conv_window import KINDS, cut, kinds, label, positions, say_cut, trace
+from labkit.figures.error_sizes import measure
+from labkit.lesson import lesson_01 as lesson
+from labkit.widgets import Explorer, png, still
+
+
+def plain_trace(kernel, sizes, forget):
+    """Which input each tap reads, counted by loops: t+1 for token t, -1, -2, ... before the text, 0 for nothing."""
+    start = [sum(sizes[:i]) for i, size in enumerate(sizes) for _ in range(size)]
+    rows = []
+    for k in range(kernel):
+        reads = []
+        for t in range(sum(sizes)):
+            s = t - (kernel - 1) + k
+            reads.append(0 if forget and s < start[t] else s + 1 if s >= 0 else s)
+        rows.append(reads)
+    return rows
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4])
+@pytest.mark.parametrize("sizes", [(12,), (6, 6), (1,) * 6, (2, 0, 3), (5, 1, 1)])
+def test_trace_equals_counting_by_loops(kernel, sizes):
+    assert trace(causal_conv, kernel, sizes).tolist() == plain_trace(kernel, sizes, forget=False)
+    assert trace(lesson.zeros_for_the_past, kernel, sizes).tolist() == plain_trace(kernel, sizes, forget=True)
+
+
+def test_kinds_of_cells():
+    right = kinds(trace(causal_conv, 3, (2, 3)), 3, (2, 3))
+    assert right == [["padding", "padding", "cache", "cache", "chunk"],
+                     ["padding", "chunk", "cache", "chunk", "chunk"], ["chunk"] * 5]
+    faulty = kinds(trace(lesson.zeros_for_the_past, 3, (2, 3)), 3, (2, 3))
+    assert faulty == [[{"cache": "missing"}.get(kind, kind) for kind in row] for row in right]
+    assert kinds(trace(lesson.flipped, 2, (3,)), 2, (3,)) == [["wrong"] * 3, ["wrong"] * 3]
+
+
+def test_kinds_differ_in_colour_and_in_hatch():
+    assert len({colour for _, colour, _ in KINDS.values()}) == len({hatch for *_, hatch in KINDS.values()}) == len(KINDS)
+
+
+def test_sentence_of_the_window_changes_with_the_model():
+    _, faulty = conv_window(lesson.zeros_for_the_past)
+    _, right = conv_window(causal_conv)
+    assert "Past filled with zeros: positions 6, 7, 8 are wrong" in faulty and "nothing, nothing, 6, 7" in faulty
+    assert "Past filled with zeros: no position is wrong" in right and "nothing" not in right
+
+
+def test_sentence_follows_every_argument():
+    draw = ConvWindow(lesson.zeros_for_the_past)
+    sentences = {draw(kernel, chunk, position)[1] for kernel in (1, 4) for chunk in (1, 6, 11) for position in (0, 7)}
+    assert len(sentences) == 12
+    assert "1 to 11 are wrong" in draw(4, 1, 7)[1] and "12 pieces of 1 token" in draw(4, 1, 7)[1]
+
+
+def test_error_sizes_change_with_the_model():
+    _, faulty = error_sizes(lesson.zeros_for_the_past)
+    _, right = error_sizes(causal_conv)
+    assert re.search(r"more than 1e[5-8] times", faulty) and faulty.endswith("the faulty cut does not.")
+    assert "no fault to see" in right and right.endswith("the faulty cut does too.")
+
+
+def test_error_sizes_are_measured():
+    errors = list(measure(lesson.zeros_for_the_past).values())
+    assert 1e-9 < errors[0] < 1e-6 and 1e-4 < errors[1] < 2e-2 and errors[3] > 0.1
+
+
+@pytest.mark.parametrize("drawn", [conv_window(lesson.zeros_for_the_past, 4, 1, 3),
+                                   error_sizes(lesson.zeros_for_the_past)], ids=["conv_window", "error_sizes"])
+def test_no_text_is_smaller_than_nine_points(drawn):
+    texts = [text for text in drawn[0].findobj(Text) if text.get_text().strip() and text.get_visible()]
+    assert len(texts) > 10 and min(text.get_fontsize() for text in texts) >= 9
+
+
+def test_quick_drawing_equals_slow_drawing():
+    draw = ConvWindow(lesson.zeros_for_the_past)
+    for values in ((4, 6, 7), (2, 1, 0), (4, 5, 11)):
+        figure, _ = draw(*values)
+        slow = io.BytesIO()
+        figure.savefig(slow, format="png")
+        quick, slow = Image.open(io.BytesIO(png(figure))).convert("RGB"), Image.open(slow).convert("RGB")
+        assert quick.size == slow.size and ImageChops.difference(quick, slow).getbbox() is None
+
+
+def test_explorer_without_a_browser():
+    explorer = lesson.explorer()
+    first = explorer.view.value
+    explorer.sliders["chunk"].value = 1
+    assert explorer.view.value != first and "1 to 11 are wrong" in explorer.text() and 'alt="4 taps' in explorer.html()
+    field = explorer.children[0].children[0]
+    assert field.description == "kernel width K"
+    field.value = 2                                                             # the field moves the slider
+    assert explorer.sliders["kernel"].value == 2 and explorer.text().startswith("2 taps")
+
+
+def test_explorer_shows_an_error_in_place_and_recovers():
+    def draw(n):
+        if n == 2:
+            raise ValueError("two is <too> much")
+        return conv_window(causal_conv, position=n)
+    explorer = Explorer(draw, n=("n", 1, 3, 1))
+    explorer.sliders["n"].value = 2
+    assert "two is &lt;too&gt; much" in explorer.view.value and 'role="alert"' in explorer.view.value
+    explorer.sliders["n"].value = 3
+    assert "<img" in explorer.view.value
+
+
+def test_widgets_also_show_as_html_and_text():
+    data, _ = lesson.explorer()._repr_mimebundle_()
+    assert data["text/plain"].startswith("4 taps, 6 + 6 tokens.") and "<img alt=" in data["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in data
+    shown = still(conv_window(causal_conv))
+    assert repr(shown) in shown._repr_html_()
+
+
+def test_alternative_text_is_escaped():
+    figure, _ = conv_window(causal_conv)
+    assert 'alt="a &quot;b&quot; &lt;c&gt;"' in still((figure, 'a "b" <c>'))._repr_html_()
+
+
+def test_trace_refuses_other_lengths():
+    with pytest.raises(ValueError, match="a piece of 2 tokens gave outputs of shape"):
+        trace(lambda x, window, weight: (torch.cat([window, x], -1), window), 3, (2, 2))
+
+
+def test_words():
+    assert [positions(p) for p in ([], [6], [6, 7], [6, 7, 8, 9], [1, 3, 5, 7])] == [
+        "no position", "position 6", "positions 6, 7", "positions 6 to 9", "positions 1, 3, 5, 7"]
+    assert [say_cut(c) for c in ((1,), (12,), (6, 0, 1), (1,) * 12)] == [
+        "1 token uncut", "12 tokens uncut", "6 + 0 + 1 tokens", "12 pieces of 1 token"]
+    assert cut(12, 5) == (5, 5, 2) and [label(n) for n in (4, 0, -2)] == ["3", "nothing", "0"]
