@@ -26,7 +26,8 @@ SECOND = 1000      # playwright counts in milliseconds
 # The cells of the open notebook; the page's own data, so it does not matter which cells are drawn.
 READY = """() => {
   const panel = window.jupyterapp?.shell.currentWidget, kernel = panel?.sessionContext?.session?.kernel;
-  return !!kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle' && panel.sessionContext.isReady;
+  return !!kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle'
+    && panel.sessionContext.isReady;
 }"""
 CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.toJSON())"""
 DONE = """() => {
@@ -94,8 +95,8 @@ def lab(chromium, tmp_path_factory):
                    "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces")}
     environment.pop("LABKIT_PROGRESS", None)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}",
-               "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder / 'work'}",
-               "--LabApp.expose_app_in_browser=True"] + (["--allow-root"] if browser.is_root() else [])
+               "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
+               f"--ServerApp.root_dir={folder / 'work'}", "--LabApp.expose_app_in_browser=True"] + (["--allow-root"] if browser.is_root() else [])
     with open(folder / "log.txt", "w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
     try:
@@ -129,7 +130,7 @@ def run_all(page, lab, lesson):
 
 
 def faults(cells):
-    """Return a line for each cell that did not run, ended in an error that its tags do not announce, or wrote to stderr."""
+    """Return a line for each cell that did not run, ended in an error without a tag for it, or wrote to stderr."""
     found = []
     for place, cell in enumerate(cells):
         if cell["cell_type"] == "code" and "".join(cell["source"]).strip() and cell["execution_count"] is None:
@@ -197,7 +198,7 @@ def test_controls_move_the_picture(opened):
 
 
 def test_outputs_are_accessible(opened):
-    """axe-core finds nothing in the outputs. Slider handles have no name in ipywidgets; each has a named field beside it."""
+    """axe-core finds nothing in the outputs. A slider handle has no name in ipywidgets; a named field stands beside it."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
                "rules": {"aria-input-field-name": {"enabled": False}}}
@@ -205,12 +206,15 @@ def test_outputs_are_accessible(opened):
     assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in result["violations"]] == []
 
 
-@pytest.mark.parametrize("reaction, moved", [("this.closest('.widget-box').querySelector('svg').id = this.value", True), ("", False)])
+REDRAW = "this.closest('.widget-box').querySelector('svg').id = this.value"
+
+
+@pytest.mark.parametrize("reaction, moved", [(REDRAW, True), ("", False)])
 def test_a_picture_that_stays_is_found(chrome, reaction, moved):
     context = chrome.new_context()
     page = context.new_page()
-    page.set_content(f'''<div class="jp-OutputArea"><div class="widget-box"><label class="widget-text"><input type="number"
-        value="1" oninput="{reaction}"></label>
+    page.set_content(f'''<div class="jp-OutputArea"><div class="widget-box">
+        <label class="widget-text"><input type="number" value="1" oninput="{reaction}"></label>
         <div class="widget-html"><svg></svg></div></div></div>''')
     assert page.evaluate(MARK) == 1
     assert press_until_changed(page, 0, tries=3) is moved

@@ -1,6 +1,8 @@
-"""The set-up agrees with itself: pyproject.toml, requirements.lock, environment.yml, Makefile, README, hand-out, doctor."""
+"""The set-up agrees with itself: packages and versions, Makefile, README, the hand-out, the doctor."""
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -159,6 +161,14 @@ def test_doctor_bounds_are_those_of_the_project():
 
 def test_this_environment_fits():
     assert [finding for finding in doctor.judge(doctor.facts()) if not finding.fits] == []
+
+
+@pytest.mark.parametrize("flags, code", [([], 0), (["-I", "-S"], 1)])      # -S: without the installed packages
+def test_doctor_runs_where_labkit_cannot_be_imported(flags, code):
+    script = str(ROOT / "labkit" / "doctor.py")
+    ran = subprocess.run([sys.executable, *flags, script], capture_output=True, text=True)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert ("REPAIR  torch: not installed" in ran.stdout) == bool(code)
 
 
 def test_commands(monkeypatch, capsys):

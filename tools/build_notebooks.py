@@ -30,7 +30,7 @@ CHANGING = {re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"): "{:032x}",    
 
 
 def prepare(source):
-    """Return the notebook of one source file: fixed metadata, an id for each cell from its place and text, no output."""
+    """Return the notebook of one source: fixed metadata, an id for each cell from its place and text, no output."""
     notebook = nbformat.v4.new_notebook(metadata=METADATA)
     for place, cell in enumerate(jupytext.read(source, fmt="py:percent").cells):
         key = f"{place} {cell.cell_type} {cell.source}".encode()
@@ -53,7 +53,8 @@ def execute(notebook):
         client = NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False,
                                 coalesce_streams=True, resources={"metadata": {"path": folder}})
         client.execute(env=environment)
-    return settle(notebook, {folder + os.sep: "", folder: ".", str(ROOT) + os.sep: "", sys.prefix: "PYTHON", sys.base_prefix: "PYTHON"})
+    return settle(notebook, {folder + os.sep: "", folder: ".", str(ROOT) + os.sep: "",
+                             sys.prefix: "PYTHON", sys.base_prefix: "PYTHON"})
 
 
 def settle(notebook, folders):
