@@ -25,6 +25,7 @@ class Cache:
     Attributes:
         states: one state per layer, or None where a layer has seen no real token.
         mask: (B, length) bool, which columns of each row were real; None while nothing has been fed.
+        tokens: (B, length) int64, the ids that were fed, 0 at padding; None while nothing has been fed.
         checkpoints: the columns that `rewind` can return to exactly, whatever the layers.
     """
 
@@ -35,6 +36,7 @@ class Cache:
         """Forget everything, the weights too: like a new cache, with the batch open. Returns this cache."""
         self.states: tuple[State | None, ...] = ()
         self.mask: Tensor | None = None
+        self.tokens: Tensor | None = None
         self._kept: dict[int, tuple[State | None, ...]] = {}
         self._fingerprint: str | None = None
         self._model = lambda: None          # a weak reference to the model of the last call
@@ -95,11 +97,12 @@ class Cache:
                                    "nothing to them. Use the model that filled it, or reset() and feed the text again")
         return self.states
 
-    def commit(self, model, states: Iterable[State | None], mask: Tensor) -> None:
-        """Take the new states of all layers and the mask (B, L) of the columns they add: the end of a call."""
+    def commit(self, model, states: Iterable[State | None], tokens: Tensor, mask: Tensor) -> None:
+        """Take the new states of all layers, and the columns (B, L) they add: the end of a call."""
         fingerprint = model.fingerprint(anew=self.mask is None)
-        mask = mask if self.mask is None else torch.cat([self.mask, mask], dim=1)
-        self.states, self.mask, self._fingerprint = tuple(states), mask, fingerprint
+        if self.mask is not None:
+            tokens, mask = torch.cat([self.tokens, tokens], dim=1), torch.cat([self.mask, mask], dim=1)
+        self.states, self.tokens, self.mask, self._fingerprint = tuple(states), tokens, mask, fingerprint
         self._model, self._proven = weakref.ref(model), True
 
     def _check_batch(self, ids: Tensor) -> None:
@@ -148,7 +151,8 @@ class Cache:
                              f"{tuple(rows.shape)}")
         if int(rows.min()) < 0 or int(rows.max()) >= self.batch:
             raise BatchError(f"rows {rows.tolist()} were asked for, but this cache holds rows 0 to {self.batch - 1}")
-        return self._replace(lambda state: state.select(rows.long()), self.mask.index_select(0, rows.long()))
+        rows = rows.long()
+        return self._replace(lambda state: state.select(rows), lambda columns: columns.index_select(0, rows))
 
     def repeat(self, n: int) -> "Cache":
         """Each row n times, copies next to each other, as for n samples or beams. Returns this cache."""
@@ -164,27 +168,31 @@ class Cache:
         Another dtype means other weights, so the next call binds the cache to the weights it meets then.
         """
         device = None if device is None else torch.device(device)
-        mask = None if self.mask is None else self.mask.to(device=device)
-        self._replace(lambda state: state.to(device, dtype), mask)
+        self._replace(lambda state: state.to(device, dtype), lambda columns: columns.to(device=device))
         if dtype is not None:
             self._fingerprint, self._model = None, lambda: None
         return self
 
-    def _replace(self, change, mask: Tensor | None) -> "Cache":
-        """Apply a change to every state; nothing is taken before all of them are there."""
+    def _replace(self, change, change_columns) -> "Cache":
+        """Apply a change to every state and to tokens and mask; nothing is taken before all of them are there."""
         def changed(states):
             return tuple(None if state is None else change(state) for state in states)
         states = changed(self.states)
         kept = {column: changed(held) for column, held in self._kept.items()}
-        self.states, self._kept, self.mask = states, kept, mask
+        tokens, mask = (None if c is None else change_columns(c) for c in (self.tokens, self.mask))
+        self.states, self._kept, self.tokens, self.mask = states, kept, tokens, mask
         return self
 
     # -- going back ------------------------------------------------------------------------------------------------
 
-    def checkpoint(self) -> "Cache":
-        """Keep the present values, so that `rewind` can return to this column. Returns this cache."""
-        if self.length:
-            self._kept[self.length] = self.states
+    def checkpoint(self, only: bool = False) -> "Cache":
+        """Keep the present values, so that `rewind` can return to this column. Returns this cache.
+
+        Args:
+            only: let go of the columns kept before.
+        """
+        kept = {} if only else dict(self._kept)
+        self._kept = {**kept, self.length: self.states} if self.length else kept
         return self
 
     def rewind(self, length: int) -> "Cache":
@@ -201,10 +209,11 @@ class Cache:
         if length == self.length:
             return self
         if length == 0:
-            states, mask = (), None
+            states, tokens, mask = (), None, None
         else:
-            states, mask = self._kept.get(length) or self._shorter(length), self.mask[:, :length].clone()
-        self.states, self.mask = states, mask
+            states = self._kept.get(length) or self._shorter(length)
+            tokens, mask = self.tokens[:, :length].clone(), self.mask[:, :length].clone()
+        self.states, self.tokens, self.mask = states, tokens, mask
         self._kept = {column: states for column, states in self._kept.items() if column <= length}
         return self
 
@@ -234,7 +243,7 @@ class Cache:
             raise FingerprintError("the model's weights have changed since they filled this cache; a file would "
                                    "continue with neither. reset() and feed the text again")
         columns = {**self._kept, self.length: self.states}
-        cachefile.write(path, columns, self.mask, self._fingerprint)
+        cachefile.write(path, columns, self.tokens, self.mask, self._fingerprint)
 
     @classmethod
     def load(cls, path: str | Path) -> "Cache":
@@ -243,9 +252,8 @@ class Cache:
         Raises:
             CacheFileError: missing, cut short, changed, or not a cache at all.
         """
-        columns, mask, fingerprint = cachefile.read(path)
         cache = cls()
-        cache.mask, cache._fingerprint = mask, fingerprint
+        columns, cache.tokens, cache.mask, cache._fingerprint = cachefile.read(path)
         cache.states = columns.pop(cache.length, ())
         cache._kept = columns
         return cache

@@ -17,10 +17,10 @@ from .state import STATES, State
 FORMAT = "labkit cache 1"
 
 
-def write(path: str | Path, columns: dict[int, tuple[State | None, ...]], mask: Tensor | None,
+def write(path: str | Path, columns: dict[int, tuple[State | None, ...]], tokens: Tensor | None, mask: Tensor | None,
           fingerprint: str | None) -> None:
     """Write states by column, each layer's fields under "column/layer/field", and rename into place."""
-    tensors, kinds = {} if mask is None else {"mask": mask}, {}
+    tensors, kinds = {} if mask is None else {"tokens": tokens, "mask": mask}, {}
     for column, states in columns.items():
         for layer, state in enumerate(states):
             kinds[f"{column}/{layer}"] = None if state is None else [type(state).__name__, getattr(state, "window", None)]
@@ -42,8 +42,9 @@ def write(path: str | Path, columns: dict[int, tuple[State | None, ...]], mask: 
         raise
 
 
-def read(path: str | Path) -> tuple[dict[int, tuple[State | None, ...]], Tensor | None, str | None]:
-    """States by column, the mask and the fingerprint, or CacheFileError."""
+def read(path: str | Path
+         ) -> tuple[dict[int, tuple[State | None, ...]], Tensor | None, Tensor | None, str | None]:
+    """States by column, tokens, mask and fingerprint, or CacheFileError."""
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
@@ -64,7 +65,7 @@ def read(path: str | Path) -> tuple[dict[int, tuple[State | None, ...]], Tensor 
         fields = {name.rsplit("/", 1)[1]: value for name, value in tensors.items() if name.startswith(place + "/")}
         columns.setdefault(int(column), []).append(None if kind is None else rebuild(*kind, fields))
     states = {column: tuple(states) for column, states in columns.items()}
-    return states, tensors.get("mask"), about["fingerprint"] or None
+    return states, tensors.get("tokens"), tensors.get("mask"), about["fingerprint"] or None
 
 
 def rebuild(kind: str, window: int | None, fields: dict[str, Tensor]) -> State:

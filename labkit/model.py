@@ -1,6 +1,6 @@
 """HybridLM: a small language model whose layers may each mix tokens in another way.
 
-    x = embed(ids);  x = x + mixer(norm(x));  x = x + mlp(norm(x));  logits = norm(x) @ embed^T
+    x = embed(ids) * sqrt(hidden_size);  x = x + mixer(norm(x));  x = x + mlp(norm(x));  logits = norm(x) @ embed^T
 
 Nothing that a call learns lives on the model: all of it is in the `Cache`, so one model serves any number of
 conversations.
@@ -87,7 +87,7 @@ class HybridLM(nn.Module):
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config, kind, options) for kind, options in config.layers)
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-        nn.init.normal_(self.embed.weight, std=config.hidden_size ** -0.5)      # a tied head: logits near unit size
+        nn.init.normal_(self.embed.weight, std=config.hidden_size ** -0.5)      # a tied head: logits of unit size
         for module in self.modules():
             if isinstance(module, nn.Linear):                                   # unit gain, so that states matter
                 nn.init.normal_(module.weight, std=module.in_features ** -0.5)
@@ -130,12 +130,12 @@ class HybridLM(nn.Module):
         if not input_ids.shape[1]:
             return self.embed.weight.new_zeros(*input_ids.shape, self.config.vocab_size)
         ids = input_ids if mask is None else torch.where(mask, input_ids, 0)
-        x, new = self.embed(ids), []                                            # (B, L, hidden_size)
+        x, new = self.embed(ids) * self.config.hidden_size ** 0.5, []           # (B, L, hidden_size)
         for layer, state in zip(self.layers, states):
             x, state = layer(x, state, mask)
             new.append(state)
         logits = F.linear(self.norm(x), self.embed.weight)                      # (B, L, vocab_size)
-        cache.commit(self, new, torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.clone())
+        cache.commit(self, new, ids.long(), torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.clone())
         return logits
 
     def _check(self, ids: Tensor, mask: Tensor | None) -> None:

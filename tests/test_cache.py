@@ -33,7 +33,8 @@ def ids(batch=2, length=9, seed=0):
 
 def snapshot(cache):
     states = [None if s is None else {n: t.clone() for n, t in s.tensors().items()} for s in cache.states]
-    return cache.length, cache.checkpoints, None if cache.mask is None else cache.mask.clone(), states
+    columns = [None if c is None else c.clone() for c in (cache.tokens, cache.mask)]
+    return cache.length, cache.checkpoints, columns, states
 
 
 def same(a, b):
