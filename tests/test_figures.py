@@ -11,6 +11,7 @@ from labkit.conv import causal_conv
 from labkit.figures import ConvWindow, conv_window, error_sizes
 from labkit.figures.conv_window import KINDS, cut, kinds, label, positions, say_cut, trace
 from labkit.figures.error_sizes import measure
+from labkit.lesson import exercise_01
 from labkit.lesson import lesson_01 as lesson
 from labkit.widgets import Explorer, png, still
 
@@ -41,11 +42,12 @@ def test_kinds_of_cells():
                      ["padding", "chunk", "cache", "chunk", "chunk"], ["chunk"] * 5]
     faulty = kinds(trace(lesson.zeros_for_the_past, 3, (2, 3)), 3, (2, 3))
     assert faulty == [[{"cache": "missing"}.get(kind, kind) for kind in row] for row in right]
-    assert kinds(trace(lesson.flipped, 2, (3,)), 2, (3,)) == [["wrong"] * 3, ["wrong"] * 3]
+    assert kinds(trace(exercise_01.flipped, 2, (3,)), 2, (3,)) == [["wrong"] * 3, ["wrong"] * 3]
 
 
 def test_kinds_differ_in_colour_and_in_hatch():
-    assert len({colour for _, colour, _ in KINDS.values()}) == len({hatch for *_, hatch in KINDS.values()}) == len(KINDS)
+    _, colours, hatches = zip(*KINDS.values())
+    assert len(set(colours)) == len(set(hatches)) == len(KINDS)
 
 
 def test_sentence_of_the_window_changes_with_the_model():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labkit import Cache
-from labkit.lesson import Attempt, Exercise, Misstep, Option, Question, claim, lesson_00, progress
+from labkit.lesson import Attempt, Exercise, Misstep, Option, Question, claim, exercise_00, lesson_00, progress
 from labkit.lesson.ask import Ask, Hints
 from labkit.lesson.exercise import imitates, same
 from labkit.lesson.judge import WrongForm, call, off, strip, want_parts, want_tensor
@@ -24,7 +24,8 @@ def file(tmp_path, monkeypatch):
 
 # ---- questions
 
-QUESTION = Question("09.q", "How many?", (Option(1, "one", "not <one>"), Option(2, "two", ""), Option(3, "three", "too many")))
+QUESTION = Question("09.q", "How many?", (
+    Option(1, "one", "not <one>"), Option(2, "two", ""), Option(3, "three", "too many")))
 
 
 def test_without_a_guess_no_guess_is_stored(file):
@@ -34,7 +35,8 @@ def test_without_a_guess_no_guess_is_stored(file):
     assert repr(QUESTION.reveal(2, "Counted.")) == repr(card)
 
 
-@pytest.mark.parametrize("letter, state, reply", [("a", "wrong", "not <one>"), ("b", "right", None), ("c", "wrong", "too many")])
+@pytest.mark.parametrize("letter, state, reply", [
+    ("a", "wrong", "not <one>"), ("b", "right", None), ("c", "wrong", "too many")])
 def test_a_guess_is_shown_beside_the_result(letter, state, reply):
     assert repr(QUESTION.guess(letter, 3)) == f"Stored: {letter}, sure. Now run the next cell."
     card = QUESTION.reveal(2)
@@ -83,7 +85,8 @@ def test_a_claim_has_five_verdicts():
     advice = claim("09.c", "Do <this>.", "folk", {"else": "no", "partly": "almost"})
     advice.guess("b", 1)
     card = advice.reveal("silently wrong")
-    assert card.headline == "Result: e) silently wrong" and card.lines[-1] == "almost" and "&lt;this&gt;" in advice._repr_html_()
+    assert card.headline == "Result: e) silently wrong" and card.lines[-1] == "almost"
+    assert "&lt;this&gt;" in advice._repr_html_()
 
 
 # ---- exercises
@@ -97,7 +100,8 @@ def attempt(function, case):
         found = call(function, case)
     except ZeroDivisionError as error:
         return Attempt("the function raises ZeroDivisionError", error=error)
-    return Attempt(None if found == 2 * case else f"{found}, it should be {2 * case}", "." if found == 2 * case else "X")
+    right = found == 2 * case
+    return Attempt(None if right else f"{found}, it should be {2 * case}", "." if right else "X")
 
 
 def exercise(*missteps):
@@ -239,7 +243,7 @@ def skipping_empty(model, ids, sizes):
     return out
 
 
-@pytest.mark.parametrize("answer", [by_slices, skipping_empty, lesson_00.feed_in_pieces])
+@pytest.mark.parametrize("answer", [by_slices, skipping_empty, exercise_00.feed_in_pieces])
 def test_lesson_00_right_answers_pass(answer):
     assert lesson_00.EXERCISE.check(answer).state == "right"
 
@@ -254,9 +258,9 @@ def reads_again(model, ids, sizes):
 
 
 @pytest.mark.parametrize("answer, name", [
-    (lesson_00.born_again, "born again"), (without_cache, "born again"),
-    (lesson_00.from_the_start, "tokens are fed twice"), (reads_again, "tokens are fed twice"),
-    (lesson_00.last_piece, "the outputs of earlier pieces are dropped"),
+    (exercise_00.born_again, "born again"), (without_cache, "born again"),
+    (exercise_00.from_the_start, "tokens are fed twice"), (reads_again, "tokens are fed twice"),
+    (exercise_00.last_piece, "the outputs of earlier pieces are dropped"),
     (lambda model, ids, sizes: model(ids, Cache()), "the text is fed uncut")])
 def test_lesson_00_wrong_answers_are_called_by_name(answer, name):
     cards = [lesson_00.EXERCISE.check(answer) for _ in range(2)]

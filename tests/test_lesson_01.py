@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from labkit.lesson import exercise_01, progress
 from labkit.lesson import lesson_01 as lesson
-from labkit.lesson import progress
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def loop(x, window, weight):
     return (torch.stack(y, -1) if y else torch.zeros_like(x)), window
 
 
-@pytest.mark.parametrize("answer", [slices, unfold, conv1d, loop, lesson.conv_chunk])
+@pytest.mark.parametrize("answer", [slices, unfold, conv1d, loop, exercise_01.conv_chunk])
 def test_right_answers_pass(answer):
     for _ in range(3):                                                          # fresh random cases each time
         card = lesson.EXERCISE.check(answer)
@@ -91,7 +91,8 @@ def end_of_chunk_unguarded(x, window, weight):
 
 def true_convolution(x, window, weight):
     u, K, L = torch.cat([window, x], -1), weight.shape[1], x.shape[-1]
-    return sum((weight[:, k, None] * u[..., K - 1 - k:K - 1 - k + L] for k in range(K)), torch.zeros_like(x)), u[..., L:]
+    y = sum((weight[:, k, None] * u[..., K - 1 - k:K - 1 - k + L] for k in range(K)), torch.zeros_like(x))
+    return y, u[..., L:]
 
 
 def end_of_chunk_padded(x, window, weight):
@@ -111,9 +112,9 @@ def minus(x, window, weight):
 NAMED = {
     "the past is missing": [other_zeros, zeros_and_short_window, lesson.zeros_for_the_past],
     "the next window comes from the chunk alone": [end_of_chunk, end_of_chunk_unguarded, end_of_chunk_padded],
-    "the kernel is flipped": [true_convolution, lesson.flipped],
-    "one column too many": [k_columns, lesson.keeps_too_many],
-    "minus zero is zero": [minus, lesson.minus_zero],
+    "the kernel is flipped": [true_convolution, exercise_01.flipped],
+    "one column too many": [k_columns, exercise_01.keeps_too_many],
+    "minus zero is zero": [minus, exercise_01.minus_zero],
 }
 
 
@@ -148,7 +149,8 @@ def test_strips_show_the_signature():
     (lambda x, w, k: (slices(x, w, k)[0].double(), w), "y is float64, it should be float32"),
     (lambda x, w, k: (slices(x, w, k)[0] + 1, slices(x, w, k)[1]), "y is wrong"),
     (lambda x, w, k: (slices(x, w, k)[0] * torch.nan, slices(x, w, k)[1]), "y is wrong"),
-    (lambda x, w, k: (slices(x, w, k)[0], slices(x, w, k)[1].flip(0)), "batch of 2: y is right, the next window is wrong"),
+    (lambda x, w, k: (slices(x, w, k)[0], slices(x, w, k)[1].flip(0)),
+     "batch of 2: y is right, the next window is wrong"),
     (lambda x, w, k: (slices(x[:1], w[:1], k)[0].expand_as(x), slices(x, w, k)[1]), "batch of 2: y is wrong"),
     (lambda x, w, k: tuple(t.float() for t in slices(x, w, k)), "float64: piece 1: y is float32, it should be float64"),
 ])
@@ -190,13 +192,13 @@ def test_the_call_itself_can_be_wrong():
 
 
 def test_reference_equals_loops():
-    for case in lesson.fresh(random.Random(3)):
+    for case in exercise_01.fresh(random.Random(3)):
         x, window, weight = (tensor.double() for tensor in case.data())
-        assert torch.allclose(lesson.uncut(x, window, weight), loop(x, window, weight)[0])
+        assert torch.allclose(exercise_01.uncut(x, window, weight), loop(x, window, weight)[0])
 
 
 def test_fresh_cases_are_new_and_cover_the_ground():
-    cases = [case for _ in range(20) for case in lesson.fresh(random.Random())]
+    cases = [case for _ in range(20) for case in exercise_01.fresh(random.Random())]
     assert {case.kernel for case in cases} == {1, 2, 3, 4} and {sum(case.sizes) for case in cases} == set(range(10))
     assert min(case.batch for case in cases) == 2 and len({case.dtype for case in cases}) == 3
     assert any(0 in case.sizes for case in cases) and len({case.seed for case in cases}) > 400
@@ -206,8 +208,10 @@ def test_fresh_cases_are_new_and_cover_the_ground():
 
 def test_measured_results_fit_the_questions():
     faulty = lesson.zeros_for_the_past
-    assert lesson.wrong_positions(faulty, 4, (6, 6)) == (6, 7, 8) and len(lesson.wrong_positions(faulty, 4, (1,) * 12)) == 11
-    assert lesson.harmless_lengths(faulty, 4) == () and lesson.harmless_lengths(lesson.conv_chunk, 4) == tuple(range(1, 12))
+    assert lesson.wrong_positions(faulty, 4, (6, 6)) == (6, 7, 8)
+    assert len(lesson.wrong_positions(faulty, 4, (1,) * 12)) == 11
+    assert lesson.harmless_lengths(faulty, 4) == ()
+    assert lesson.harmless_lengths(slices, 4) == tuple(range(1, 12))
     assert [lesson.columns_needed(k, d) for k, d in ((4, 3), (4, 1), (1, 5), (2, 2))] == [9, 3, 0, 2]
 
 

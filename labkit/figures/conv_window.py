@@ -52,8 +52,8 @@ def trace(conv, kernel, sizes):
 
 def kinds(reads, kernel, sizes):
     """For each tap and token one key of KINDS, as nested lists (K, L); `reads` comes from `trace`."""
-    want = torch.arange(sum(sizes)) - (kernel - 1) + torch.arange(kernel)[:, None]                  # token index, (K, L)
-    want = torch.where(want < 0, want, want + 1)                                                    # as trace numbers it
+    want = torch.arange(sum(sizes)) - (kernel - 1) + torch.arange(kernel)[:, None]                 # token index, (K, L)
+    want = torch.where(want < 0, want, want + 1)                                                   # as trace numbers it
     start = torch.tensor([sum(sizes[:i]) for i, size in enumerate(sizes) for _ in range(size)])     # of t's chunk, (L,)
 
     def kind(read, wanted, first):

@@ -1,8 +1,8 @@
 """Exercises: a check that judges behaviour, named wrong answers, hints in steps, and the solution at the end.
 
-A check has four states: not tried, crashed, wrong, right. It runs fixed cases from simple to large, so the first failure
-is the simplest counterexample, then fresh random ones, new at every run. What it prints rests on the fixed cases alone:
-the same answer gets the same lines each time.
+A check has four states: not tried, crashed, wrong, right. It runs fixed cases from simple to large, so the first
+failure is the simplest counterexample, then fresh random ones, new at every run. What it prints rests on the fixed
+cases alone: the same answer gets the same lines each time.
 """
 
 import inspect
@@ -116,8 +116,9 @@ class Exercise:
         if marks == {"."}:
             return [f"Every token is right on: {'; '.join(strips)}."]
         width = max(map(len, strips))
-        return ["Token by token (. right, X wrong, ! no answer):",
-                *(f">{name:{width}}  {strip}{' cannot see it' * (set(strip) == {'.'})}" for name, strip in strips.items())]
+        lines = (f">{name:{width}}  {strip}{' cannot see it' * (set(strip) == {'.'})}"
+                 for name, strip in strips.items())
+        return ["Token by token (. right, X wrong, ! no answer):", *lines]
 
     def hint(self, number):
         """Hint 1, 2 or 3: where to look, what is missing, half a line.

@@ -42,7 +42,7 @@ def get(part, key):
 
 
 def put(part, key, **fields):
-    """Store fields of one question or exercise. A folder that cannot be written to is said, and does not stop the lesson."""
+    """Store fields of one question or exercise. Where nothing can be written, that is said, and the lesson goes on."""
     data, file = load(), path()
     data[part][key] = {**data[part].get(key, {}), **fields}
     try:

@@ -51,7 +51,8 @@ class Question:
         if letter not in self.letters:
             raise ValueError(f"there is no option {letter!r}; choose one of {', '.join(self.letters)}")
         if confidence not in CONFIDENCE:
-            raise ValueError(f"confidence is {confidence!r}; choose " + ", ".join(f"{n} ({t})" for n, t in CONFIDENCE.items()))
+            known = ", ".join(f"{number} ({text})" for number, text in CONFIDENCE.items())
+            raise ValueError(f"confidence is {confidence!r}; choose {known}")
         if "shown" in (stored := progress.get("questions", self.id)):
             progress.put("questions", self.id, late=letter)
             first = stored.get("guess")

@@ -18,7 +18,7 @@ _backgrounds = weakref.WeakKeyDictionary()      # Figure -> (canvas, its picture
 
 
 class Shown(W.VBox):
-    """A widget with `html()` and `text()` stand-ins for readers without widgets (export, unrun notebook, plain text)."""
+    """A widget with stand-ins, `html()` and `text()`, for readers without widgets: an export, an unrun notebook."""
 
     def _repr_mimebundle_(self, **kwargs):
         bundle = super()._repr_mimebundle_(**kwargs)

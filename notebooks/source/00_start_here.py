@@ -54,7 +54,7 @@ with torch.no_grad():
     whole = model(ids)                                                      # (1, 21, 128)
 errors = lesson.distances(model, ids, cuts)
 for sizes, error in zip(cuts, errors):
-    print(f"{len(sizes):2} pieces: {'equal up to rounding' if error < 1e-4 else 'different'}")
+    print(f"pieces: {len(sizes):2}  {'equal up to rounding' if error < 1e-4 else 'different'}")
 questions["pieces"].reveal(lesson.size_of(errors, scale=float(whole.abs().max())))
 
 # %% [markdown]
@@ -91,8 +91,8 @@ questions["no_cache"].reveal("silent" if wrong.any() else "same")
 # - **Progress.** Your guesses and tries are kept in one file, `labkit_progress.json`, in this folder. It holds no name,
 #   and it is sent nowhere. Delete it to start again.
 #
-# Keys: Shift + Enter runs a cell. Enter starts to edit it, Esc stops. Tab moves to a slider or a button, arrow keys move
-# the slider, Space presses the button.
+# Keys: Shift + Enter runs a cell. Enter starts to edit it, Esc stops. Tab moves to a slider or a button, arrow keys
+# move the slider, Space presses the button.
 #
 # ## 4. Your turn
 #

@@ -159,8 +159,8 @@ lesson.picture(conv_chunk)
 # Two right programs can differ in the last digits. A computer rounds after each step, so the order of a sum matters.
 # That is **float noise**. It is no fault.
 #
-# How large may a difference be, then? Section 2 took 0.001 as the limit, without a reason. Measure instead. The chart shows five runs against one exact
-# answer. bf16 is a number format with few digits, which many models use.
+# How large may a difference be, then? Section 2 took 0.001 as the limit, without a reason. Measure instead. The chart
+# shows five runs against one exact answer. bf16 is a number format with few digits, which many models use.
 
 # %%
 still(error_sizes(zeros_for_the_past))
