@@ -96,7 +96,8 @@ def lab(chromium, tmp_path_factory):
     environment.pop("LABKIT_PROGRESS", None)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}",
                "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
-               f"--ServerApp.root_dir={folder / 'work'}", "--LabApp.expose_app_in_browser=True"] + (["--allow-root"] if browser.is_root() else [])
+               f"--ServerApp.root_dir={folder / 'work'}", "--LabApp.expose_app_in_browser=True",
+               *(["--allow-root"] if browser.is_root() else [])]
     with open(folder / "log.txt", "w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
     try:
@@ -198,7 +199,7 @@ def test_controls_move_the_picture(opened):
 
 
 def test_outputs_are_accessible(opened):
-    """axe-core finds nothing in the outputs. A slider handle has no name in ipywidgets; a named field stands beside it."""
+    """axe-core finds nothing in the outputs. Slider handles are not asked for a name: each has a named field beside it."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
                "rules": {"aria-input-field-name": {"enabled": False}}}
