@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import jupytext
+import nbformat
 import pytest
 import torch
+from nbclient import NotebookClient
 
 from labkit import Cache
 from labkit.lesson import Attempt, Exercise, Misstep, Option, Question, claim, exercise_00, lesson_00, progress
@@ -77,6 +79,7 @@ def test_the_widget_of_a_question():
     ask.button.click()
     assert "Stored: c, rather sure." in ask.reply.value
     assert progress.get("questions", "09.q") == {"guess": "c", "confidence": 2}
+    assert "Your guess is stored: c." in QUESTION.ask().reply.value
     data, _ = ask._repr_mimebundle_()
     assert data["text/plain"] == "How many?\n  a) one\n  b) two\n  c) three" and "b) two" in data["text/html"]
 
@@ -144,6 +147,19 @@ def test_hints_then_the_solution_with_a_difference():
     assert ">    return 2 * n" in task.solved().lines
     with pytest.raises(ValueError, match="there is no hint 4; ask for 1 to 3"):
         task.hint(4)
+
+
+def test_in_a_real_kernel(file):
+    """Own lines, the difference to the solution and the stub's state come from cells, not from files."""
+    cells = ["from labkit.lesson import lesson_00 as lesson",
+             "def feed_in_pieces(model, ids, sizes):\n    pieces = ids.cut(sizes)\n    return pieces",
+             "print(lesson.EXERCISE.check(feed_in_pieces))",
+             "_ = lesson.EXERCISE.hint(3)\nprint(lesson.EXERCISE.solved(feed_in_pieces))"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    crashed, solved = ("".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells[2:])
+    assert "crashed: AttributeError" in crashed and "In your line 2:\n  pieces = ids.cut(sizes)\n" in crashed
+    assert "-    return pieces" in solved and "+    cache = Cache()" in solved
 
 
 def test_a_right_answer_opens_the_solution():

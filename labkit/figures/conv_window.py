@@ -125,10 +125,10 @@ class ConvWindow:
                      for k in range(kernel) for t in range(self.length) if grid[k][t] == kind]
             if cells:       # one path for all cells of a kind: hatching is slow for each path, not for each cell
                 path = Path(np.concatenate(cells), SQUARE * len(cells))
-                yield ax.add_patch(PathPatch(path, fc=colour, ec="#333333", hatch=hatch, lw=.6))
+                yield ax.add_artist(PathPatch(path, fc=colour, ec="#333333", hatch=hatch, lw=.6))
         edges = [sum(sizes[:i]) - .5 for i in range(1, len(sizes))]
         yield ax.vlines(edges, -.5, kernel - .5, color="black", lw=2, linestyles=(0, (2, 1)), clip_on=False)
-        yield ax.add_patch(Rectangle((position - .5, -.5), 1, kernel, fill=False, ec="black", lw=2.5, clip_on=False))
+        yield ax.add_artist(Rectangle((position - .5, -.5), 1, kernel, fill=False, ec="black", lw=2.5, clip_on=False))
         title = f"{name}: {f'{count} bad cells' if count else 'every tap has its input'}"
         yield ax.text(0, 1.06, title, transform=ax.transAxes, fontsize=11, fontweight="bold")
         for k in range(kernel):

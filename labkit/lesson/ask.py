@@ -5,6 +5,7 @@ import html
 import ipywidgets as W
 
 from ..widgets import Shown
+from . import progress
 from .question import CONFIDENCE
 
 
@@ -20,6 +21,8 @@ class Ask(Shown):
                                     style={"button_width": "110px"})
         self.button, self.reply = W.Button(description="Keep my guess"), W.HTML()
         self.button.on_click(self.keep)
+        stored = progress.get("questions", question.id).get("guess")
+        self.reply.value = f"Your guess is stored: {stored}." if stored else ""
         super().__init__([W.HTML(f"<b>{html.escape(question.text)}</b>"), self.choice,
                           W.HBox([W.HTML("How sure are you? "), self.sure], layout=W.Layout(align_items="center")),
                           self.button, self.reply])

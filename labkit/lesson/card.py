@@ -25,5 +25,5 @@ class Card:
 def diff(old, new, old_name, new_name):
     """Lines of a unified difference, marked as code; empty when the two texts are equal."""
     import difflib
-    return [">" + line.rstrip("\n") for line in
-            difflib.unified_diff(old.splitlines(), new.splitlines(), old_name, new_name, lineterm="", n=99)]
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), old_name, new_name, lineterm="", n=99)
+    return [">" + line for line in lines if not line.startswith("@@")]

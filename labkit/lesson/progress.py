@@ -68,8 +68,8 @@ def summary(lesson):
     lines = [f"Guesses before the result: {len(asked)}. Right: {len(hits)}.",
              f"Sure: {len(sure)}. Of these right: {sum(entry in hits for entry in sure)}." if sure else ""]
     done = {key: entry for key, entry in data["exercises"].items() if key.startswith(lesson + ".")}
-    lines += [f"{key.split('.', 1)[1]}: {entry.get('state', 'not tried')}, checked {entry.get('tries', 0)} times, "
-              f"{entry.get('hints', 0)} hints." for key, entry in done.items()]
+    lines += [f"{key.split('.', 1)[1]}: {entry.get('state', 'not tried')}, checks: {entry.get('tries', 0)}, "
+              f"hints: {entry.get('hints', 0)}." for key, entry in done.items()]
     return Card("info", f"Your lesson {lesson}", lines if done else lines + ["Exercise: not tried yet."])
 
 

@@ -86,6 +86,7 @@ questions["no_cache"].reveal("silent" if wrong.any() else "same")
 # - **Predict.** A wrong guess is worth more than no guess: it shows you what to look at. The result appears beside it.
 # - **Exercise.** You replace one line, `return NotImplemented`, with your own code.
 # - **Check.** It says *not tried yet*, *crashed*, *wrong* or *right*. If it can, it names the mistake. Check often.
+#   What your code prints is hidden there; call your function in a cell of your own to see it.
 # - **Hints.** One at a time, and only when you ask. After the last one you can see a solution.
 # - **Deeper.** Cells with this word can be skipped.
 # - **Progress.** Your guesses and tries are kept in one file, `labkit_progress.json`, in this folder. It holds no name,

@@ -147,7 +147,7 @@ lesson.EXERCISE.help(conv_chunk)
 # %% tags=["check"]
 lesson.prove(conv_chunk)
 
-# %% [markdown]
+# %% [markdown] tags=["deeper"]
 # **Deeper.** Your own function in the key picture, beside the right one.
 
 # %% tags=["deeper"]
@@ -172,7 +172,7 @@ still(error_sizes(zeros_for_the_past))
 # So compare like with like: how far is the *cut* run from exact, and how far is the *uncut* run of the same format?
 # If both are about the same, you see noise.
 
-# %% [markdown]
+# %% [markdown] tags=["deeper"]
 # **Deeper.** The same rule as code: is the cut run more than four times as far off as bf16 itself?
 
 # %% tags=["deeper"]
@@ -229,8 +229,8 @@ questions["dilation"].reveal(columns, "Measured by a gradient: the oldest input 
 # - Zeros are right once: at the start of a text.
 # - A cut that you did not try can hide a fault. Chunks of 6 and 6 cannot see a window that is too short.
 #
-# Some libraries store K columns instead of K-1. That works too, if the extra column drops out before the sum. It is one
-# more thing that can go wrong.
+# The library transformers (5.23) stores K columns instead of K-1. That works too: the extra column drops out before the
+# sum. It is one more thing that can go wrong.
 #
 # ### Words
 #
