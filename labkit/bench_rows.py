@@ -138,13 +138,13 @@ def mamba2_decode(sizes):
 
 
 def appends(sizes):
-    """{appends} appends of a key and a value of 64|writing each into a ready buffer"""
+    """{appends} appends of keys and values, 4 heads of 64|writing each into a ready buffer"""
     count = sizes["appends"]
-    rows = torch.randn(count, 1, 1, 1, 64)
-    keys, values = torch.zeros(1, 1, count, 64), torch.zeros(1, 1, count, 64)
+    rows = torch.randn(count, 1, 4, 1, 64)
+    keys, values = torch.zeros(1, 4, count, 64), torch.zeros(1, 4, count, 64)
 
     def mine():
-        state = AttentionState.empty(1, 1, 64, rows)
+        state = AttentionState.empty(1, 4, 64, rows)
         for row in rows:
             state = state.append(row, row)
         return state.keys

@@ -24,6 +24,7 @@ class Buffer:
 
     def __init__(self, keys: Tensor, values: Tensor):
         self.keys, self.values = keys, values
+        self.written = 0                # slots that were ever written in any row; behind them nobody reads
         self.readers = weakref.WeakSet()
 
     @property
@@ -32,6 +33,8 @@ class Buffer:
 
     def free_behind(self, reader: "AttentionState") -> bool:
         """True where no living reader but this one holds a slot behind its last token."""
+        if reader.count == self.written:
+            return True
         for other in self.readers:
             if other is reader:
                 continue
@@ -99,10 +102,11 @@ class AttentionState(State):
             return AttentionState(torch.cat([base.keys, k], 2), torch.cat([base.values, v], 2), base.first, seen,
                                   self.window, stop)
         buffer = base._writable(stop)
-        buffer.keys[:, :, base.count:stop] = k
-        buffer.values[:, :, base.count:stop] = v
-        return AttentionState(buffer.keys[:, :, :stop], buffer.values[:, :, :stop], base.first, seen, self.window,
-                              stop, buffer)
+        buffer.keys.narrow(2, base.count, length).copy_(k)
+        buffer.values.narrow(2, base.count, length).copy_(v)
+        buffer.written = stop
+        return AttentionState(buffer.keys.narrow(2, 0, stop), buffer.values.narrow(2, 0, stop), base.first, seen,
+                              self.window, stop, buffer)
 
     def _append_ragged(self, k, v, counts, seen) -> "AttentionState":
         """Append where rows hold, or get, different numbers of tokens: each row behind its own last one."""
@@ -121,13 +125,14 @@ class AttentionState(State):
             return self.build(keys, values, self.first, seen, self.window)
         buffer = self._writable(stop)
         buffer.keys[at], buffer.values[at] = new_k, new_v
+        buffer.written = max(buffer.written, stop)
         return AttentionState(buffer.keys[:, :, :stop], buffer.values[:, :, :stop], self.first, seen, self.window,
                               common(seen - self.first), buffer)
 
     def _writable(self, stop: int) -> Buffer:
         """A buffer with this state's values and room up to slot `stop` that nobody else reads there."""
         old = self.buffer
-        if (old is not None and stop <= old.capacity and old.free_behind(self)
+        if (old is not None and stop <= old.keys.shape[2] and old.free_behind(self)
                 and not (old.keys.is_inference() and not torch.is_inference_mode_enabled())):
             return old
         held = self.keys.shape[2]
