@@ -1,6 +1,8 @@
 """What all lessons share, and the rules that every lesson keeps."""
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jupytext
@@ -13,7 +15,7 @@ from labkit import Cache
 from labkit.lesson import Attempt, Exercise, Misstep, Option, Question, claim, exercise_00, lesson_00, progress
 from labkit.lesson.ask import Ask, Hints
 from labkit.lesson.exercise import imitates, same
-from labkit.lesson.judge import WrongForm, call, off, strip, want_parts, want_tensor
+from labkit.lesson.judge import NotTried, WrongForm, call, off, strip, want_parts, want_tensor
 
 SOURCES = sorted((Path(__file__).resolve().parent.parent / "notebooks" / "source").glob("*.py"))
 
@@ -76,6 +78,7 @@ def test_the_widget_of_a_question():
     ask.button.click()
     assert "Choose one answer" in ask.reply.value and progress.get("questions", "09.q") == {}
     ask.choice.value, ask.sure.value = "c", 2
+    assert ask.button.description == "Keep my guess: c, rather sure"
     ask.button.click()
     assert "Stored: c, rather sure." in ask.reply.value
     assert progress.get("questions", "09.q") == {"guess": "c", "confidence": 2}
@@ -133,6 +136,29 @@ def test_a_misstep_that_itself_fails_does_not_fit():
 
 def test_prints_of_the_learner_stay_out(capsys):
     assert exercise().check(lambda n: print("looking") or 2 * n).state == "right" and capsys.readouterr().out == ""
+
+
+def test_not_implemented_deeper_down_is_a_crash():
+    def deeper():
+        raise NotImplementedError("no such kernel")
+    with pytest.raises(NotImplementedError):
+        call(lambda: deeper())
+
+    def stub():
+        raise NotImplementedError
+    with pytest.raises(NotTried):
+        call(stub)
+
+
+def test_plain_calls_need_no_widgets():
+    code = ("import sys; sys.modules['ipywidgets'] = None\n"
+            "from labkit.lesson import lesson_01 as lesson\n"
+            "q = lesson.QUESTIONS['dilation']; q.guess('c', 2)\n"
+            "print(q.reveal(lesson.columns_needed(4, 3)).state, lesson.EXERCISE.hint(1).headline)\n"
+            "print(lesson.EXERCISE.check(lambda x, w, k: NotImplemented))")
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert done.stdout == "right Hint 1 of 3\nconv_chunk: not tried yet\n"
 
 
 def test_hints_then_the_solution_with_a_difference():
@@ -194,6 +220,8 @@ def test_off_and_strip():
     wanted = torch.tensor([[1.0, 2.0, 3.0]])
     found = torch.tensor([[1.0 + 1e-7, 2.1, torch.nan]])
     assert off(found, wanted, 3).tolist() == [[False, True, True]] and strip(off(found, wanted, 3), fed=2) == ".X!"
+    sizes = torch.tensor([[1.0, 100.0, 1.0]])
+    assert off(wanted + 5e-6, wanted, sizes).tolist() == [[True, False, True]]
     assert strip(torch.zeros(2, 3, 0, dtype=torch.bool)) == ""
 
 

@@ -152,6 +152,8 @@ def test_strips_show_the_signature():
     (lambda x, w, k: (slices(x, w, k)[0], slices(x, w, k)[1].flip(0)),
      "batch of 2: y is right, the next window is wrong"),
     (lambda x, w, k: (slices(x[:1], w[:1], k)[0].expand_as(x), slices(x, w, k)[1]), "batch of 2: y is wrong"),
+    (lambda x, w, k: (slices(x, w, k)[0] * (1 + 1e-4), slices(x, w, k)[1]),
+     "1 token uncut, earlier inputs in the window: y is wrong"),
     (lambda x, w, k: tuple(t.float() for t in slices(x, w, k)), "float64: piece 1: y is float32, it should be float64"),
 ])
 def test_other_wrong_answers_get_an_honest_counterexample(answer, says):

@@ -14,18 +14,26 @@ class Ask(Shown):
 
     def __init__(self, question):
         self.question = question
-        wide = W.Layout(width="100%")
-        self.choice = W.RadioButtons(options=[(f"{letter}) {option.text}", letter)
-                                              for letter, option in question.letters.items()], index=None, layout=wide)
+        # buttons, not radio buttons: JupyterLab keeps the arrow keys, which radio buttons need, for itself
+        self.choice = W.ToggleButtons(options=[(f"{letter}) {option.text}", letter)
+                                               for letter, option in question.letters.items()], index=None,
+                                      style={"button_width": "440px"}, layout=W.Layout(width="460px"))
         self.sure = W.ToggleButtons(options=[(text, number) for number, text in CONFIDENCE.items()], index=None,
                                     style={"button_width": "110px"})
-        self.button, self.reply = W.Button(description="Keep my guess"), W.HTML()
+        self.button, self.reply = W.Button(description="Keep my guess", layout=W.Layout(width="260px")), W.HTML()
         self.button.on_click(self.keep)
+        for part in (self.choice, self.sure):
+            part.observe(self.say, "value")
         stored = progress.get("questions", question.id).get("guess")
         self.reply.value = f"Your guess is stored: {stored}." if stored else ""
         super().__init__([W.HTML(f"<b>{html.escape(question.text)}</b>"), self.choice,
                           W.HBox([W.HTML("How sure are you? "), self.sure], layout=W.Layout(align_items="center")),
                           self.button, self.reply])
+
+    def say(self, change=None):
+        """Say in words what is chosen: a shade of grey alone is easy to miss."""
+        chosen = [self.choice.value, CONFIDENCE.get(self.sure.value)]
+        self.button.description = "Keep my guess: " + ", ".join(part for part in chosen if part)
 
     def keep(self, button=None):
         if self.choice.value is None or self.sure.value is None:

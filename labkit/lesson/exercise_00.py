@@ -50,6 +50,8 @@ class Watched:
         self.fed.append(input_ids.shape[1])
         return logits
 
+    forward = __call__
+
     def __getattr__(self, name):
         return getattr(self._model, name)
 

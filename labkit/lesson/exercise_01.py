@@ -86,7 +86,8 @@ def uncut(x, window, weight):
 def attempt(function, case):
     """Feed one sequence piece by piece with copies, and compare every output and every window."""
     x, window, weight = case.data()
-    wanted, history, scale = uncut(x, window, weight), torch.cat([window, x], -1), weight.abs().sum() * 3
+    wanted, scale = uncut(x, window, weight), uncut(x.abs(), window.abs(), weight.abs())                # (B, C, L)
+    history = torch.cat([window, x], -1)                                                                # (B, C, K-1+L)
     bad, fed, notes, problem, error = torch.zeros(wanted.shape, dtype=torch.bool), 0, set(), None, None
     for number, piece in enumerate(x.split(list(case.sizes), -1)):
         end, given = fed + piece.shape[-1], (piece.clone(), window.clone(), weight.clone())
@@ -94,7 +95,7 @@ def attempt(function, case):
         try:
             y, following = want_parts(call(function, *given), ("y", "the next window"))
             want_tensor(y, "y", piece.shape, x.dtype)
-            bad[..., fed:end] = off(y, wanted[..., fed:end], scale)
+            bad[..., fed:end] = off(y, wanted[..., fed:end], scale[..., fed:end])
             if bad[..., fed:end].any():
                 problem = problem or f"{where}y is wrong"
             fed = end
