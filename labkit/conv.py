@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .errors import BatchError
+from .state import state_dtype
 
 
 def causal_conv(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None = None,
@@ -39,13 +40,15 @@ def causal_conv(x: Tensor, window: Tensor, weight: Tensor, bias: Tensor | None =
     if not length:
         return x, window
     u = torch.cat([window, x], dim=-1)                                          # (B, C, K-1+L)
+    wide = state_dtype(x.dtype)                                                 # bf16 is summed in float32
+    v, weight = u.to(wide), weight.to(wide)
     if length == 1:                                                             # one column: one sum over the taps
-        y = (u * weight).sum(-1, keepdim=True)                                  # (B, C, 1)
+        y = (v * weight).sum(-1, keepdim=True)                                  # (B, C, 1)
     else:
-        y = u[..., :length] * weight[:, 0, None]                                # (B, C, L)
+        y = v[..., :length] * weight[:, 0, None]                                # (B, C, L)
         for k in range(1, taps):
-            y = torch.addcmul(y, u[..., k:k + length], weight[:, k, None])
-    y = y if bias is None else y + bias[:, None]
+            y = torch.addcmul(y, v[..., k:k + length], weight[:, k, None])
+    y = (y if bias is None else y + bias[:, None].to(wide)).to(x.dtype)
     if counts is not None:                                                      # each row ends at its own count
         at = counts[:, None] + torch.arange(taps - 1, device=x.device)          # (B, K-1)
         return y, u.gather(-1, at[:, None].expand(-1, x.shape[1], -1))

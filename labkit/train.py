@@ -27,7 +27,7 @@ BATCH, LENGTH, RATE, WARM_UP, ELSEWHERE = 32, 128, 3e-3, 100, 0.1
 def batch(seed: int, step: int, most: int = 7) -> tuple[Tensor, Tensor]:
     """Token ids (BATCH, LENGTH + 1), and the weight of each target in the loss (BATCH, LENGTH)."""
     rng = random.Random(f"{seed} {step}")
-    texts = [training_text(rng, rng.randint(2, most)) for _ in range(BATCH)]
+    texts = [training_text(rng, rng.randint(min(4, most), most)) for _ in range(BATCH)]
     ids, weights = torch.zeros(BATCH, LENGTH + 1, dtype=torch.long), torch.zeros(BATCH, LENGTH)
     ask, stop = (tokenizer().token_to_id(sign) for sign in "?.")
     for row, found in enumerate(tokenizer().encode_batch(texts)):

@@ -115,19 +115,25 @@ def test_no_state_is_a_view_of_a_larger_tensor(family):
             assert value.untyped_storage().nbytes() == value.numel() * value.element_size(), name
 
 
+LARGER = {"mamba": dict(intermediate_size=96, time_step_rank=8, state_size=16), "griffin": dict(lru_width=64),
+          "mamba2": dict(num_heads=8, head_dim=16, state_size=16),
+          "gated_delta": dict(linear_key_head_dim=16, linear_value_head_dim=16)}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
 def test_low_precision(family, dtype):
     """Cutting costs no more than the dtype itself: compare with the error of the whole sequence, not with a constant."""
-    mixer, x = build(family, dtype=dtype), torch.randn(3, 40, FAMILIES[family][1]["hidden_size"]).to(dtype)
-    exact = build(family)
+    torch.manual_seed(0)
+    options = dict(hidden_size=64, **LARGER.get(family, {}))
+    mixer, exact, x = build(family, dtype=dtype, **options), build(family, **options), torch.randn(4, 40, 64).to(dtype)
     exact.load_state_dict({name: value.double() for name, value in mixer.state_dict().items()})
     wanted, _ = exact(x.double())
     whole = (mixer(x)[0].double() - wanted).square().mean().sqrt()
     for cuts in ([1] * 40, [3, 1, 36], [17, 0, 23]):
         y, state = feed(mixer, x, cuts)
-        assert y.dtype == dtype and (y.double() - wanted).square().mean().sqrt() <= 1.3 * whole
+        assert y.dtype == dtype and (y.double() - wanted).square().mean().sqrt() <= 1.15 * whole
     if "recurrent" in state.tensors():
         assert state.recurrent.dtype == torch.float32
 

@@ -56,8 +56,8 @@ class Mixer(nn.Module):
         self._check(x, state, mask)
         if not x.shape[1]:
             return x, state
-        if mask is None or bool(mask.all()):
-            return self.mix(x, state or self.start(x.shape[0]), None)
+        if mask is None or bool(mask.all()):            # contiguous: a linear layer rounds slices in bf16 once more
+            return self.mix(x.contiguous(), state or self.start(x.shape[0]), None)
         counts = mask.sum(1)                                                    # (B,)
         length = int(counts.max())
         if not length:
