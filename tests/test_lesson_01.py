@@ -199,6 +199,21 @@ def test_reference_equals_loops():
         assert torch.allclose(exercise_01.uncut(x, window, weight), loop(x, window, weight)[0])
 
 
+def test_fixed_cases_cover_the_ground_and_start_simple():
+    cases = list(exercise_01.small())
+    assert {(sum(case.sizes), case.kernel) for case in cases} == {(n, k) for n in range(10) for k in range(1, 5)}
+    assert str(cases[0]) == "K = 2, 1 token uncut, earlier inputs in the window" and len(set(cases)) == len(cases)
+    assert {case.batch for case in cases} == {1, 2} and any(sum(case.sizes) > len(case.sizes) > 2 for case in cases)
+
+
+def test_a_function_that_mostly_crashes_is_not_named_by_the_rest():
+    def answer(x, window, weight):
+        if x.shape[-1] != 9:
+            raise RuntimeError("no")
+        return exercise_01.flipped(x, window, weight)
+    assert lesson.EXERCISE.check(answer).headline == "conv_chunk: crashed: RuntimeError"
+
+
 def test_fresh_cases_are_new_and_cover_the_ground():
     cases = [case for _ in range(20) for case in exercise_01.fresh(random.Random())]
     assert {case.kernel for case in cases} == {1, 2, 3, 4} and {sum(case.sizes) for case in cases} == set(range(10))
