@@ -9,13 +9,20 @@ One thread: the lab's tensors are small, and a second thread costs more than it 
 """
 
 import os
+from importlib.util import find_spec
 
-import torch
+if find_spec("torch") is None:                      # `python -m labkit doctor` must be able to say so
+    def __getattr__(name: str):
+        raise ModuleNotFoundError(f"labkit.{name} needs torch, which is not installed; run: python -m labkit doctor")
+else:
+    import torch
 
-from .cache import Cache
-from .model import HybridLM
+    from .cache import Cache
+    from .generate import generate
+    from .model import HybridLM
+    from .trained import load
 
-__all__ = ["Cache", "HybridLM"]
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
-if "OMP_NUM_THREADS" not in os.environ:
-    torch.set_num_threads(1)
+__all__ = ["Cache", "HybridLM", "generate", "load"]
