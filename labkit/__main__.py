@@ -6,7 +6,6 @@ from importlib.util import find_spec
 # command: (module:function, called with the remaining arguments and returning an exit code or None; one line of help)
 COMMANDS = {
     "doctor": ("labkit.doctor:main", "does this machine fit the lab?"),
-    "versions": ("labkit.doctor:versions", "the versions of the packages that matter"),
     "check": ("labkit.contract.command:main", "check a mixer or a model against the contract"),
     "bench": ("labkit.bench:main", "speed and memory, beside transformers and the machine's own limits"),
     "train": ("labkit.train:main", "make the checkpoints in data/ again"),

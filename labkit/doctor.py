@@ -147,14 +147,18 @@ def check():
         print("\n".join(report([finding for finding in findings if not finding.fits])))
 
 
-def versions(argv=None):
+def versions():
     """Print the versions that belong in a report of a fault."""
     print(f"system {platform.platform()}\npython {platform.python_version()}")
     for package in VERSIONS:
         print(f"{package} {_version(package) or 'not installed'}")
 
 
-def main(argv=None):
+def main(argv=()):
+    """The command: the findings, or with --versions the versions; exit code 1 when something must be repaired."""
+    if "--versions" in argv:
+        versions()
+        return 0
     findings = judge(facts())
     print("\n".join(report(findings)))
     return int(not all(finding.fits for finding in findings))
