@@ -133,25 +133,27 @@ def same_name(seed: int, facts: int = 6) -> tuple[Example, Example]:
     return one, two
 
 
-def training_text(rng: random.Random, facts: int) -> str:
-    """A text for training: every fact is asked once, in any order, mostly after all are told, else in turns."""
-    told, text, left = [], [], draw_facts(rng, facts, held_out=False)
+def training_text(rng: random.Random, facts: int) -> list[tuple[str, bool]]:
+    """A text for training in parts, and which parts follow from what stands before.
+
+    Every fact is told once and asked once, in any order, mostly after all are told, else in turns.
+    """
+    told, parts, left = [], [], draw_facts(rng, facts, held_out=False)
     early = rng.choice((0.0, 0.0, 0.0, 0.3))               # with few facts open, a guess at the newest one pays too well
     while left or told:
         if left and (not told or rng.random() >= early):
-            fact = left.pop()
-            told.append(fact)
-            text.append(fact.sentence)
+            told.append(left.pop())
+            parts.append((f" {told[-1].sentence}", False))
         else:
             fact = told.pop(rng.randrange(len(told)))
-            text.append(fact.question + fact.answer)
+            parts += [(f" {fact.question}", False), (fact.answer, True)]
         if rng.random() < 0.2:
-            text.append(rng.choice(FILLERS))
-    return " ".join(text)
+            parts.append((f" {rng.choice(FILLERS)}", False))
+    return [(parts[0][0].lstrip(), False), *parts[1:]]
 
 
 def tokenizer_texts(n: int = 4000, seed: int = 0) -> Iterator[str]:
     """What the tokenizer is trained on."""
     rng = random.Random(seed)
     for _ in range(n):
-        yield training_text(rng, rng.randint(2, 6))
+        yield "".join(part for part, _ in training_text(rng, rng.randint(2, 6)))

@@ -46,14 +46,13 @@ class ModelConfig:
 
 def presets(name: str, hidden: int = 64) -> list[tuple[str, dict]]:
     """The layers of a preset, see `PRESETS`."""
-    step = {"time_step_min": 0.05, "time_step_max": 0.3}            # a memory of some tens of tokens from the start
     short = ("short_conv", {"conv_L_cache": 3})
-    mamba = ("mamba", {"state_size": 16, **step})
-    mamba2 = ("mamba2", {"head_dim": 16, "state_size": 32, **step})
+    mamba = ("mamba", {"state_size": 16})
+    mamba2 = ("mamba2", {"head_dim": 16, "state_size": 32})
     griffin = ("griffin", {"num_attention_heads": 4})
     delta = ("gated_delta", {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
                              "linear_value_head_dim": 16})
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "attention_bias": True}
     full, nope = ("attention", heads), ("attention", {**heads, "rope_theta": None})
     local = ("attention", {**heads, "sliding_window": 64})
     return {"short-conv": [short, short, full], "mamba": [mamba] * 2, "mamba2": [mamba2] * 2,

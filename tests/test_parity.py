@@ -3,8 +3,8 @@
 import pytest
 import torch
 from common import difference, feed, redraw
-from lift import Float64
 
+from labkit.contract.lift import Float64
 from labkit.errors import ConfigError
 from labkit.mixers import Attention, GatedDeltaNet, GriffinBlock, Mamba2Mixer, MambaMixer, ShortConv
 

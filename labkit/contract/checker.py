@@ -64,6 +64,7 @@ def ask(lab: Lab, name: str, bound: float) -> Finding:
     count = 0
     try:
         for case in law(lab):
+            getattr(lab.subject, "fresh", int)()            # no case sees what an earlier one left on a model's modules
             evidence = run(case, bound)
             count += 1
             if evidence is not None:

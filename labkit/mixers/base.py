@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from ..errors import BatchError, ConfigError, DeviceError, DtypeError
 from ..state import State
 
+BLOCK = 1024        # tokens that a mixer works on at a time; more gives the same answer, slower
+
 ACTIVATIONS = {"silu": F.silu, "swish": F.silu, "gelu": F.gelu, "relu": F.relu,
                "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh")}
 
@@ -56,8 +58,8 @@ class Mixer(nn.Module):
         self._check(x, state, mask)
         if not x.shape[1]:
             return x, state
-        if mask is None or bool(mask.all()):            # contiguous: a linear layer rounds slices in bf16 once more
-            return self.mix(x.contiguous(), state or self.start(x.shape[0]), None)
+        if mask is None or bool(mask.all()):
+            return self._blocks(x, state or self.start(x.shape[0]), None)
         counts = mask.sum(1)                                                    # (B,)
         length = int(counts.max())
         if not length:
@@ -66,8 +68,18 @@ class Mixer(nn.Module):
         real = torch.arange(length, device=x.device) < counts[:, None]          # (B, L')
         at = order[..., None].expand(-1, -1, x.shape[-1])                       # (B, L', hidden_size)
         front = torch.where(real[..., None], x.gather(1, at), 0)
-        y, state = self.mix(front, state or self.start(x.shape[0]), counts)
+        y, state = self._blocks(front, state or self.start(x.shape[0]), counts)
         return torch.zeros_like(x).scatter(1, at, torch.where(real[..., None], y, 0)), state
+
+    def _blocks(self, x: Tensor, state: State, counts: Tensor | None) -> tuple[Tensor, State]:
+        """`mix` on at most BLOCK tokens at a time: memory stays bounded, and time grows as the length does."""
+        outputs = []
+        for start in range(0, x.shape[1], BLOCK):
+            part = x[:, start:start + BLOCK].contiguous()       # a linear layer rounds other layouts in bf16 once more
+            here = None if counts is None else (counts - start).clamp(0, part.shape[1])
+            y, state = self.mix(part, state, here)
+            outputs.append(y)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1), state
 
     def _check(self, x: Tensor, state: State | None, mask: Tensor | None) -> None:
         weight = next(self.parameters())
