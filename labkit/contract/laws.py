@@ -125,7 +125,7 @@ def causal(lab: Lab) -> Iterator[Case]:
                 x = lab.draw(2, before + chunk)
                 y = torch.cat([x[:, :before + changed], lab.draw(2, before + chunk, 1)[:, before + changed:]], 1)
                 cuts = [before, chunk] if before else [chunk]
-                return lab.feed(y, cuts)[0][:, :before + changed], lab.feed(x, cuts)[0][:, :before + changed]
+                return lab.alone(y, cuts)[:, :before + changed], lab.alone(x, cuts)[:, :before + changed]
             where = f"a chunk of {chunk}" + (f" after {before}" if before else "")
             yield Case(f"{where}: change its inputs from position {changed} on", run, (before + chunk, chunk - changed))
 
@@ -250,9 +250,10 @@ def prefix(lab: Lab) -> Iterator[Case]:
     """A cached prefix that covers all, nearly all or more of the prompt, or other tokens, gives the uncached answer."""
     lab.need("prefix")
     n, new = 6, 6
-    for size, (label, cached) in enumerate((("the whole prompt", (n, 0)), ("all but one token", (n - 1, 0)), ("half the prompt", (3, 0)),
-                          ("the prompt and 2 more tokens", (n, 2)), ("other tokens", (0, n)),
-                          ("3 tokens of the prompt, then others", (3, 2)))):
+    for size, (label, cached) in enumerate((
+            ("the whole prompt", (n, 0)), ("all but one token", (n - 1, 0)), ("half the prompt", (3, 0)),
+            ("the prompt and 2 more tokens", (n, 2)), ("other tokens", (0, n)),
+            ("3 tokens of the prompt, then others", (3, 2)))):
         def run(cached=cached):
             prompt, other = lab.draw(1, n), lab.draw(1, n, 1)
             text = torch.cat([prompt[:, :cached[0]], other[:, :cached[1]]], 1)

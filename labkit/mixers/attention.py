@@ -91,7 +91,7 @@ class Attention(Mixer):
         length = x.shape[1]
         q, k, v = (proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)           # (B, heads, L, head_dim)
                    for proj in (self.q_proj, self.k_proj, self.v_proj))
-        position = state.seen[:, None] + torch.arange(length, device=x.device)          # (B, L)
+        position = self.positions(state, length)                                        # (B, L)
         if self.rope_theta is not None:
             cos, sin = angles(position, self.head_dim, self.rope_theta, x.dtype)
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
@@ -99,6 +99,10 @@ class Attention(Mixer):
         keys, values, seen_mask = self.visible(held, position, counts is not None)
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen_mask, enable_gqa=True)
         return self.o_proj(y.transpose(1, 2).flatten(2)), held.bounded()
+
+    def positions(self, state: AttentionState, length: int) -> Tensor:
+        """Where the new tokens stand in their rows, (B, L)."""
+        return state.seen[:, None] + torch.arange(length, device=state.seen.device)
 
     def visible(self, held: AttentionState, position: Tensor, padded: bool) -> tuple[Tensor, Tensor, Tensor | None]:
         """Keys, values and the mask of what each query sees, (B or 1, 1, L, T) bool; None: everything."""

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..conv import causal_conv
 from ..errors import BatchError, ConfigError, DeviceError, DtypeError
 from ..state import State
 
@@ -70,6 +71,11 @@ class Mixer(nn.Module):
         front = torch.where(real[..., None], x.gather(1, at), 0)
         y, state = self._blocks(front, state or self.start(x.shape[0]), counts)
         return torch.zeros_like(x).scatter(1, at, torch.where(real[..., None], y, 0)), state
+
+    def convolve(self, conv: nn.Conv1d, u: Tensor, window: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The causal convolution of u (B, L, C) behind a window: (B, L, C), and the next window (B, C, K-1)."""
+        y, window = causal_conv(u.mT, window, conv.weight[:, 0], conv.bias, counts)
+        return y.mT, window
 
     def _blocks(self, x: Tensor, state: State, counts: Tensor | None) -> tuple[Tensor, State]:
         """`mix` on at most BLOCK tokens at a time: memory stays bounded, and time grows as the length does."""

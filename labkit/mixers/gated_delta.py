@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..conv import causal_conv
 from ..state import GatedDeltaState, state_dtype
 from .base import Mixer, check_config, check_option, depthwise, real_columns
 from .scan import gated_delta_scan
@@ -79,8 +78,8 @@ class GatedDeltaNet(Mixer):
         q, k, v, z = qkvz.split([self.head_k_dim] * 2 + [ratio * self.head_v_dim] * 2, dim=-1)
         b, a = self.in_proj_ba(x).unflatten(-1, (self.num_k_heads, -1)).split([ratio] * 2, dim=-1)
         qkv = torch.cat([q.flatten(2), k.flatten(2), v.flatten(2)], dim=-1)             # (B, L, 2*key_dim + value_dim)
-        qkv, window = causal_conv(qkv.mT, state.conv, self.conv1d.weight[:, 0], None, counts)
-        q, k, v = F.silu(qkv).mT.to(wide).split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
+        qkv, window = self.convolve(self.conv1d, qkv, state.conv, counts)
+        q, k, v = F.silu(qkv).to(wide).split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
         q, k = q.unflatten(-1, (self.num_k_heads, -1)), k.unflatten(-1, (self.num_k_heads, -1))
         v = v.unflatten(-1, (self.num_v_heads, -1))                                     # (B, L, HV, DV)
         q, k = unit(q) * self.head_k_dim ** -0.5, unit(k)                               # (B, L, HK, DK)

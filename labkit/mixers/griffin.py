@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..conv import causal_conv
 from ..state import GriffinState, state_dtype
 from .base import Mixer, activation, check_config, check_option, depthwise, real_columns
 from .scan import linear_scan
@@ -66,8 +65,8 @@ class GriffinBlock(Mixer):
     def mix(self, x: Tensor, state: GriffinState, counts: Tensor | None) -> tuple[Tensor, GriffinState]:
         length, real = x.shape[1], real_columns(x, counts)
         y = self.act(self.linear_y(x))                                                  # (B, L, lru_width)
-        x, window = causal_conv(self.linear_x(x).mT, state.conv, self.conv_1d.weight[:, 0], self.conv_1d.bias, counts)
-        h, last = self.rg_lru(x.mT, state.recurrent, state.seen == 0, real)             # (B, L, lru_width)
+        x, window = self.convolve(self.conv_1d, self.linear_x(x), state.conv, counts)
+        h, last = self.rg_lru(x, state.recurrent, state.seen == 0, real)                # (B, L, lru_width)
         seen = state.seen + (length if counts is None else counts)
         return self.linear_out(h.to(y.dtype) * y), GriffinState(window, last, seen)
 

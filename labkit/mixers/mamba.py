@@ -21,7 +21,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..conv import causal_conv
 from ..state import MambaState, state_dtype
 from .base import Mixer, activation, check_config, depthwise, real_columns
 from .scan import selective_scan
@@ -82,8 +81,8 @@ class MambaMixer(Mixer):
     def mix(self, x: Tensor, state: MambaState, counts: Tensor | None) -> tuple[Tensor, MambaState]:
         wide, real = state.recurrent.dtype, real_columns(x, counts)
         x, z = self.in_proj(x).chunk(2, dim=-1)                                         # (B, L, intermediate_size)
-        x, window = causal_conv(x.mT, state.conv, self.conv1d.weight[:, 0], self.conv1d.bias, counts)
-        x = self.act(x).mT
+        x, window = self.convolve(self.conv1d, x, state.conv, counts)
+        x = self.act(x)
         dt, b, c = self.x_proj(x).split([self.time_step_rank, self.state_size, self.state_size], dim=-1)
         dt = F.softplus(F.linear(dt, self.dt_proj.weight).to(wide) + self.dt_proj.bias.to(wide))
         dt = dt if real is None else torch.where(real[..., None], dt, 0)                # (B, L, intermediate_size)

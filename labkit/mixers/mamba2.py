@@ -19,7 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..conv import causal_conv
 from ..state import Mamba2State, state_dtype
 from .base import Mixer, activation, check_config, check_option, depthwise, real_columns
 from .mamba import first_dt
@@ -87,17 +86,25 @@ class Mamba2Mixer(Mixer):
         batch, length = x.shape[:2]
         wide, real = state.recurrent.dtype, real_columns(x, counts)
         z, xbc, dt = self.in_proj(x).split([self.intermediate_size, self.conv_dim, self.num_heads], dim=-1)
-        xbc, window = causal_conv(xbc.mT, state.conv, self.conv1d.weight[:, 0], self.conv1d.bias, counts)
+        xbc, window = self.convolve(self.conv1d, xbc, state.conv, counts)
         groups = self.n_groups * self.state_size
-        x, b, c = self.act(xbc).mT.to(wide).split([self.intermediate_size, groups, groups], dim=-1)
+        x, b, c = self.act(xbc).to(wide).split([self.intermediate_size, groups, groups], dim=-1)
         x = x.reshape(batch, length, self.num_heads, self.head_dim)                     # (B, L, H, P)
         b = b.reshape(batch, length, self.n_groups, self.state_size)                    # (B, L, G, N)
         c = c.reshape(batch, length, self.n_groups, self.state_size)
-        dt = F.softplus(dt.to(wide) + self.dt_bias.to(wide)).clamp(*self.time_step_limit)
-        dt = dt if real is None else torch.where(real[..., None], dt, 0)                # (B, L, H)
-        y, h = ssd_scan(x, dt, -torch.exp(self.A_log.to(wide)), b, c, state.recurrent)
+        dt = self.step_size(dt.to(wide))                                                # (B, L, H)
+        dt = dt if real is None else torch.where(real[..., None], dt, 0)
+        y, h = self.scan(x, dt, b, c, state.recurrent)                                  # (B, L, H, P)
         y = torch.addcmul(y, x, self.D.to(wide)[:, None]).flatten(2)                    # (B, L, intermediate_size)
         return self.out_proj(self.norm(y, z).to(z.dtype)), Mamba2State(window, h)
+
+    def step_size(self, dt: Tensor) -> Tensor:
+        """Delta from its projection, (B, L, H)."""
+        return F.softplus(dt + self.dt_bias.to(dt.dtype)).clamp(*self.time_step_limit)
+
+    def scan(self, x: Tensor, dt: Tensor, b: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The recurrence from h on: y (B, L, H, P) and the last h."""
+        return ssd_scan(x, dt, -torch.exp(self.A_log.to(h.dtype)), b, c, h)
 
 
 class GatedGroupNorm(nn.Module):

@@ -13,7 +13,6 @@ Source: LFM2 (transformers, models/lfm2).
 
 from torch import Tensor, nn
 
-from ..conv import causal_conv
 from ..state import ShortConvState
 from .base import Mixer, check_config, depthwise
 
@@ -48,5 +47,5 @@ class ShortConv(Mixer):
 
     def mix(self, x: Tensor, state: ShortConvState, counts: Tensor | None) -> tuple[Tensor, ShortConvState]:
         b, c, x = self.in_proj(x).chunk(3, dim=-1)                                                  # (B, L, hidden_size)
-        y, window = causal_conv((b * x).mT, state.conv, self.conv.weight[:, 0], self.conv.bias, counts)
-        return self.out_proj(c * y.mT), ShortConvState(window)
+        y, window = self.convolve(self.conv, b * x, state.conv, counts)
+        return self.out_proj(c * y), ShortConvState(window)
