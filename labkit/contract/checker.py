@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from .laws import LAWS, REFUSALS, Case, Lab, NotSupported
+from .laws import LAWS, REFUSALS, Case, Lab, NotSupported, WrongShape
 from .report import Finding, Report
 from .subjects import subject_of
 
@@ -42,7 +42,7 @@ def check(subject, laws: Iterable[str] = tuple(LAWS), seed: int = 0, dtype: torc
     if unknown:
         raise ValueError(f"no law is named {', '.join(unknown)}; there are {', '.join(LAWS)}")
     lab = Lab(subject, seed)
-    findings = tuple(ask(lab, law, BOUNDS[dtype]) for law in laws)
+    findings = tuple(ask(lab, law, getattr(subject, "bound", BOUNDS[dtype])) for law in laws)
     return Report(getattr(subject, "name", type(subject).__name__), findings, sensitive(lab), seed)
 
 
@@ -75,7 +75,8 @@ def ask(lab: Lab, name: str, bound: float) -> Finding:
         return Finding(name, says, "holds", count)
     silent = [entry for entry in failed if entry[2]["verdict"] == "silently wrong"] or failed
     _, case, evidence = min(silent, key=lambda entry: entry[0])
-    return Finding(name, says, cases=count, counterexample=case.words, **evidence)
+    return Finding(name, says, cases=count, counterexample=case.words, failures=tuple(c.words for _, c, _ in failed),
+                   **evidence)
 
 
 def run(case: Case, bound: float) -> dict | None:
@@ -84,6 +85,8 @@ def run(case: Case, bound: float) -> dict | None:
         result = case.run()
     except NotSupported:
         raise
+    except WrongShape as error:
+        return {"verdict": "silently wrong", "message": str(error), "error": float("inf")}
     except Exception as error:                                                  # the subject's own, whatever it is
         if case.must_refuse or case.refusal and isinstance(error, REFUSALS):
             return None
@@ -93,7 +96,8 @@ def run(case: Case, bound: float) -> dict | None:
         return {"verdict": "silently wrong"}
     found, wanted = result
     if found.shape != wanted.shape:
-        return {"verdict": "silently wrong", "message": f"outputs {tuple(found.shape)} for {tuple(wanted.shape)}"}
+        return {"verdict": "silently wrong", "message": f"outputs {tuple(found.shape)} for {tuple(wanted.shape)}",
+                "error": float("inf")}
     return compare(found, wanted, bound)
 
 

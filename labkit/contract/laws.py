@@ -20,6 +20,10 @@ class NotSupported(Exception):
     """The subject cannot express a law; the text says what it lacks."""
 
 
+class WrongShape(Exception):
+    """The subject gave outputs for another number of rows or tokens than it was fed; the text says which."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One experiment.
@@ -64,6 +68,8 @@ class Lab:
         for size in cuts:
             given = {} if mask is None else {"mask": mask[:, at:at + size]}
             y, state = self.subject.feed(x[:, at:at + size], state, **given)
+            if y.shape[:2] != (len(x), size):
+                raise WrongShape(f"outputs {tuple(y.shape)} for {len(x)} rows of {size}")
             outputs.append(y)
             at += size
         return torch.cat(outputs, 1), state
@@ -139,14 +145,16 @@ def rows(lab: Lab) -> Iterator[Case]:
         yield Case(f"{lab.batch} rows fed as {parts}, against each alone", run, (sum(parts),))
 
 
-PADDINGS = {"left": (0, 0, 1, 1, 1, 1), "right": (1, 1, 1, 1, 0, 0), "middle": (1, 1, 0, 0, 1, 1)}
+PADDINGS = {"left": (0, 0, 1, 1, 1, 1), "right": (1, 1, 1, 1, 0, 0), "middle": (1, 1, 0, 0, 1, 1),
+            "much left": (0, 0, 0, 0, 1, 1)}                # with calls of two or three columns it reaches into the second
 
 
 def padding(lab: Lab) -> Iterator[Case]:
     """Padding before, after or between changes no real output, on the first call and on a continued one."""
     lab.need("mask")
-    for calls, before, parts in (("first call", 0, [6]), ("continued call", 4, [6]), ("one column at a time", 4, [1] * 6),
-                                 ("two columns at a time", 4, [2] * 3), ("one column at a time, from the start", 0, [1] * 6)):
+    for calls, before, parts in (("first call", 0, [6]), ("two calls", 0, [3, 3]), ("continued call", 4, [6]),
+                                 ("one column at a time", 4, [1] * 6), ("two columns at a time", 4, [2] * 3),
+                                 ("one column at a time, from the start", 0, [1] * 6)):
         for side, pattern in PADDINGS.items():
             def run(before=before, parts=parts, pattern=pattern):
                 x = lab.draw(2, before + 6 + 2)

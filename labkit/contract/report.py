@@ -21,6 +21,7 @@ class Finding:
         position, row: the first wrong position of the counterexample, and its row.
         counterexample: the smallest experiment that fails, in words.
         strip: one letter a position of it, `.` right, `X` wrong, for the worst row.
+        failures: all experiments that failed, in words.
         message: the exception, where it raises; the reason, where it is not supported.
     """
 
@@ -34,6 +35,7 @@ class Finding:
     row: int | None = None
     counterexample: str = ""
     strip: str = ""
+    failures: tuple[str, ...] = ()
     message: str = ""
 
     def __str__(self) -> str:
@@ -42,7 +44,7 @@ class Finding:
             place = "" if self.position is None else f"; first wrong at position {self.position}, row {self.row}"
             size = f"; error {self.error:.1e} of {self.scale:.1e}" if self.scale else ""
             strip = f" [{self.strip}]" if self.strip else ""
-            line += f": {self.counterexample}{place}{strip}{size}"
+            line += f": {self.counterexample}{place}{strip}{size}" + (f"; {self.message}" if self.message else "")
         elif self.verdict == "raises":
             line += f": {self.counterexample}: {self.message}"
         elif self.message:
