@@ -11,8 +11,8 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -22,10 +22,8 @@ from .bench_rows import RIVAL, ROWS, appends, mamba2_layers
 from .mixers import GatedDeltaNet, GriffinBlock, Mamba2Mixer, MambaMixer, ShortConv
 from .mixers.scan import CHUNK
 
-FULL = {"length": 2048, "tokens": 16, "appends": 8000, "memory": 8192, "growth": (1024, 2048, 4096, 8192),
-        "repeats": 5}
-QUICK = {"length": 256, "tokens": 4, "appends": 1000, "memory": 2048, "growth": (128, 256, 512, 1024),
-         "repeats": 3}
+FULL = {"length": 2048, "tokens": 16, "appends": 8000, "memory": 8192, "growth": (1024, 2048, 4096, 8192), "repeats": 5}
+QUICK = {"length": 256, "tokens": 4, "appends": 1000, "memory": 2048, "growth": (128, 256, 512, 1024), "repeats": 3}
 STATUS = Path("/proc/self/status")
 FAMILIES = ((ShortConv, {}), (MambaMixer, {}), (Mamba2Mixer, {}), (GriffinBlock, {}),
             (GatedDeltaNet, {"linear_num_key_heads": 2, "linear_num_value_heads": 4}))
@@ -44,19 +42,21 @@ def take_turns(calls, repeats):
 
 
 def measure(row, sizes):
-    """A row of the first table: times in ms beside transformers' and the limit."""
+    """A row of the first table: times in ms, or tokens per second, beside transformers' and the limit."""
     name, limit_is = row.__doc__.split("|")
     mine, rival, limit = row(sizes)
     times, (got, want, _) = take_turns((mine, rival if RIVAL else None, limit), sizes["repeats"])
     difference = None if want is None else ((got - want).abs().max() / want.abs().max()).item()
-    return {"row": name.format(**sizes), "unit": "ms", "labkit": times[0], "transformers": times[1],
+    if tokens := getattr(row, "tokens", None):
+        times = [ms and 1e3 * tokens / ms for ms in times]
+    return {"row": name.format(**sizes), "unit": "/s" if tokens else "ms", "labkit": times[0], "transformers": times[1],
             "limit": times[2], "limit is": limit_is, "difference": difference}
 
 
 def measure_growth(sizes):
     """Rows of the second table: times in ms at growing sizes, and the worst ratio of two neighbours."""
-    rows = [(f"{mixer.__name__}, prefill", [prefill(mixer(hidden_size=256, **options), n) for n in sizes["growth"]],
-             sizes["growth"]) for mixer, options in FAMILIES]
+    rows = [(f"{mixer.__name__}, prefill", [partial(mixer(hidden_size=256, **options), torch.randn(1, n, 256))
+                                            for n in sizes["growth"]], sizes["growth"]) for mixer, options in FAMILIES]
     counts = [sizes["appends"] // 4, sizes["appends"] // 2, sizes["appends"]]
     for side, who in enumerate(("labkit", "transformers")[:1 + RIVAL]):
         rows.append((f"appends, {who}", [appends({"appends": n})[side] for n in counts], counts))
@@ -66,54 +66,42 @@ def measure_growth(sizes):
                "worst doubling": max(after / before for before, after in zip(times, times[1:]))}
 
 
-def prefill(mixer, length):
-    """One prefill of that length."""
-    x = torch.randn(1, length, mixer.hidden_size)
-    return lambda: mixer(x)
-
-
 def peak(who, length):
-    """The highest memory, in bytes, of a process that does one prefill. Runs in a process of its own."""
+    """The highest memory, in KiB, of a process that does one prefill. Runs in a process of its own, on Linux."""
     torch.set_num_threads(1)
     (mine,), rivals, cache = mamba2_layers(1, rival=who == "transformers")
     with torch.no_grad():
         x = torch.randn(1, length, 768)
         mine(x) if who == "labkit" else rivals[0](x, cache)
-    if STATUS.exists():                     # Linux, where ru_maxrss would count the process that started this one too
-        return int(re.search(r"VmHWM:\s+(\d+)", STATUS.read_text())[1]) * 1024
-    import resource
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss           # macOS: in bytes
+    return int(re.search(r"VmHWM:\s+(\d+)", STATUS.read_text())[1])     # ru_maxrss would count the parent process too
 
 
 def measure_peak(sizes):
     """A row of the first table: MiB that a long prefill adds to the highest memory of a process."""
     length, found = sizes["memory"], {}
     for who in ("labkit", "transformers")[:1 + RIVAL]:
-        peaks = []
-        for count in (CHUNK, length):
-            code = f"from labkit.bench import peak; print(peak({who!r}, {count}))"
-            child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-            peaks.append(int(child.stdout.split()[-1]))
-        found[who] = (peaks[1] - peaks[0]) / 2**20
+        peaks = [int(subprocess.check_output([sys.executable, "-c", "from labkit.bench import peak; "
+                                              f"print(peak({who!r}, {n}))"]).split()[-1]) for n in (length, CHUNK)]
+        found[who] = (peaks[0] - peaks[1]) / 2**10
     projections = length * (2 * 1536 + 2 * 128 + 24 + 768) * 4 / 2**20
     return {"row": f"peak memory of a Mamba2 mixer, prefill of {length}", "unit": "MiB", "labkit": found["labkit"],
             "transformers": found.get("transformers"), "limit": projections,
             "limit is": "what its two projections return", "difference": None}
 
 
-def table(rows):
-    """The first table as lines of text."""
+def table(found):
+    """Both tables as lines of text."""
+    yield (f"one thread, torch {found['torch']}, medians of {found['turns']} turns; transformers: "
+           f"{found['transformers'] or 'not installed, no rival'}")
     yield f"{'':60}{'labkit':>12}{'transformers':>15}{'ratio':>8}{'limit':>10}{'ratio':>7}{'difference':>12}  limit is"
-    for r in rows:
-        other, limit, mine = r["transformers"], r["limit"], r["labkit"]
-        rival = f"{other:15.1f}{other / mine:7.1f}x" if other else f"{'-':>15}{'-':>8}"
+    for r in found["rows"]:
+        other, limit, mine, unit = r["transformers"], r["limit"], r["labkit"], r["unit"]
+        turn = -1 if unit == "/s" else 1                    # of speeds, the higher one is the better one
+        rival = f"{other:15.1f}{(other / mine) ** turn:7.1f}x" if other else f"{'-':>15}{'-':>8}"
         wrong = f"{r['difference']:12.0e}" if r["difference"] is not None else f"{'-':>12}"
-        yield f"{r['row']:60}{mine:8.1f} {r['unit']:3}{rival}{limit:10.1f}{mine / limit:6.1f}x{wrong}  {r['limit is']}"
-
-
-def growth_table(rows):
-    """The second table as lines of text."""
-    for r in rows:
+        over = f"{limit:10.1f}{(mine / limit) ** turn:6.1f}x"
+        yield f"{r['row']:60}{mine:8.1f} {unit:3}{rival}{over}{wrong}  {r['limit is']}"
+    for r in found["growth"]:
         times = "".join(f"{size:>7}:{ms:9.1f} ms" for size, ms in zip(r["sizes"], r["ms"]))
         yield f"{r['row']:26}{times}   worst doubling {r['worst doubling']:.2f}x"
 
@@ -124,31 +112,20 @@ def run(argv):
     parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
     parser.add_argument("--quick", action="store_true", help="short sequences, for a look in under a minute")
     args = parser.parse_args(argv)
-    sizes, threads = QUICK if args.quick else FULL, torch.get_num_threads()
-    show = (lambda *_: None) if args.json else lambda lines: [print(line, flush=True) for line in lines]
-    found = {"torch": torch.__version__, "transformers": version("transformers") if RIVAL else None, "threads": 1}
-    show([f"one thread, torch {found['torch']}, medians of {sizes['repeats']} turns; " + (
-        f"beside transformers {found['transformers']}" if RIVAL else "transformers is not installed: no rival")])
+    sizes, rival = QUICK if args.quick else FULL, version("transformers") if RIVAL else None
     if RIVAL:
         from transformers.utils import logging
         logging.set_verbosity_error()               # it would say that its kernels are the plain ones: they are meant
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    try:
-        with torch.no_grad():
-            found["rows"] = [measure(row, sizes) for row in ROWS] + (
-                [measure_peak(sizes)] if (STATUS.exists() or find_spec("resource")) else [])
-            show(table(found["rows"]))
-            found["growth"] = list(measure_growth(sizes))
-            show(growth_table(found["growth"]))
-    finally:
-        torch.set_num_threads(threads)
-    if args.json:
-        print(json.dumps(found, indent=1))
+    with torch.no_grad():
+        found = {"torch": torch.__version__, "transformers": rival, "threads": 1, "turns": sizes["repeats"],
+                 "rows": [measure(row, sizes) for row in ROWS] + ([measure_peak(sizes)] if STATUS.exists() else []),
+                 "growth": list(measure_growth(sizes))}
+    print(json.dumps(found, indent=1) if args.json else "\n".join(table(found)))
     return found
 
 
 def main(argv):
-    """The command: 0 when everything was measured."""
+    """The command."""
     run(argv)
-    return 0

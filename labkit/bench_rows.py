@@ -1,19 +1,29 @@
 """The rows of `python -m labkit bench`: what is measured.
 
 A row is a function sizes -> (labkit's call, transformers' call, the limit's call). Its docstring is the name of the
-row and, behind the bar, which part of the work the limit is.
+row and, behind the bar, which part of the work the limit is. A row with `tokens` is told in tokens per second.
 """
 
+from copy import deepcopy
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 
+from .cache import Cache
 from .keyvalues import AttentionState
 from .mixers import Mamba2Mixer
 from .mixers.scan import CHUNK, gated_delta_scan, linear_scan, selective_scan, ssd_scan
+from .model import HybridLM
 
 RIVAL = find_spec("transformers") is not None
+
+
+def rival_of(family):
+    """transformers' module of a family."""
+    return import_module(f"transformers.models.{family}.modeling_{family}")
 
 
 def mamba2_scan(sizes):
@@ -27,22 +37,17 @@ def mamba2_scan(sizes):
         for start in range(0, length, CHUNK):
             xs, bs, cs = x[0, start:start + CHUNK], b[0, start:start + CHUNK, 0], c[0, start:start + CHUNK, 0]
             cs @ bs.T, inner @ xs.transpose(0, 1), cs @ h.view(-1, size).T, xs.flatten(1).T @ bs
-
-    def rival():
-        from transformers.models.mamba2.modeling_mamba2 import mamba2_chunk_scan
-        return mamba2_chunk_scan(x, dt, A, b, c, chunk_size=256, initial_states=h, return_final_states=True)[0]
-    return lambda: ssd_scan(x, dt, A, b, c, h)[0], rival, limit
+    return (lambda: ssd_scan(x, dt, A, b, c, h)[0], lambda: rival_of("mamba2").mamba2_chunk_scan(
+        x, dt, A, b, c, chunk_size=256, initial_states=h, return_final_states=True)[0], limit)
 
 
 def griffin_scan(sizes):
     """RG-LRU scan, {length} tokens (768 channels)|reading a and u, writing y, once"""
     a, u = torch.rand(1, sizes["length"], 768) / 2 + 0.5, torch.randn(1, sizes["length"], 768)
     h, y, reset = torch.zeros(1, 768), torch.empty_like(u), torch.zeros(1, sizes["length"], 1, dtype=torch.bool)
-
-    def rival():
-        from transformers.models.recurrent_gemma.modeling_recurrent_gemma import RecurrentGemmaRglru
-        return RecurrentGemmaRglru._rnn_scan(None, u, a, reset, h)[0]
-    return lambda: linear_scan(a, u, h)[0], rival, lambda: torch.add(a, u, out=y)
+    return (lambda: linear_scan(a, u, h)[0],
+            lambda: rival_of("recurrent_gemma").RecurrentGemmaRglru._rnn_scan(None, u, a, reset, h)[0],
+            lambda: torch.add(a, u, out=y))
 
 
 def delta_scan(sizes):
@@ -59,11 +64,9 @@ def delta_scan(sizes):
             qs @ ks.mT, ks @ ks.mT, inner @ vs
             for _ in range(shared):                 # h is read by k and q and written by k, for each value head
                 qs @ h[0, ::shared], ks @ h[0, ::shared], ks.mT @ vs[::shared]
-
-    def rival():
-        from transformers.models.qwen3_next.modeling_qwen3_next import torch_chunk_gated_delta_rule
-        return torch_chunk_gated_delta_rule(q, k, v, g, beta, initial_state=h, output_final_state=True)[0]
-    return lambda: gated_delta_scan(q * width ** -0.5, k, v, g, beta, h)[0], rival, limit
+    return (lambda: gated_delta_scan(q * width ** -0.5, k, v, g, beta, h)[0],
+            lambda: rival_of("qwen3_next").torch_chunk_gated_delta_rule(
+                q, k, v, g, beta, initial_state=h, output_final_state=True)[0], limit)
 
 
 def mamba_scan(sizes):
@@ -72,15 +75,8 @@ def mamba_scan(sizes):
     x, dt, h = torch.randn(1, length, wide), torch.rand(1, length, wide) / 10, torch.zeros(1, wide, size)
     A = -torch.arange(1.0, size + 1).repeat(wide, 1)
     b, c, decay = torch.randn(1, length, size), torch.randn(1, length, size), torch.rand(size, wide)
-
-    def limit():
-        for _ in range(length):
-            decay.exp2()
-
-    def rival():
-        from transformers.models.mamba.modeling_mamba import mamba_selective_scan
-        return mamba_selective_scan(x.mT, dt.mT, A, b.mT, c.mT, return_last_state=True)[0].mT
-    return lambda: selective_scan(x, dt, A, b, c, h)[0], rival, limit
+    return (lambda: selective_scan(x, dt, A, b, c, h)[0], lambda: rival_of("mamba").mamba_selective_scan(
+        x.mT, dt.mT, A, b.mT, c.mT, return_last_state=True)[0].mT, lambda: [decay.exp2() for _ in range(length)])
 
 
 def mamba2_layers(count, rival=True):
@@ -89,9 +85,8 @@ def mamba2_layers(count, rival=True):
     if not (rival and RIVAL):
         return mine, None, None
     from transformers import DynamicCache, Mamba2Config
-    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer as Rival
     config = Mamba2Config(hidden_size=768, num_heads=24, head_dim=64, n_groups=1, num_hidden_layers=count)
-    rivals = [Rival(config, layer_idx=i) for i in range(count)]
+    rivals = [rival_of("mamba2").Mamba2Mixer(config, layer_idx=i) for i in range(count)]
     for layer, other in zip(mine, rivals):
         other.load_state_dict(layer.state_dict())
     return mine, rivals, DynamicCache(config=config)
@@ -101,47 +96,35 @@ def mamba2_prefill(sizes):
     """Mamba2 mixer, prefill of {length} (hidden size 768)|its two projections"""
     (mine,), rivals, cache = mamba2_layers(1)
     x, y = torch.randn(1, sizes["length"], 768), torch.randn(1, sizes["length"], mine.intermediate_size)
-
-    def rival():
-        cache.reset()
-        return rivals[0](x, cache)
-    return lambda: mine(x)[0], rival, lambda: (mine.in_proj(x), mine.out_proj(y))
+    return (lambda: mine(x)[0], lambda: rivals[0](x, cache.reset() or cache),       # reset returns None
+            lambda: (mine.in_proj(x), mine.out_proj(y)))
 
 
 def mamba2_decode(sizes):
     """{tokens} tokens, one by one, through 8 Mamba2 layers|their projections"""
     layers, rivals, cache = mamba2_layers(8)
-    prompt, tokens = torch.randn(1, 8, 768), torch.randn(sizes["tokens"], 1, 1, 768)
+    prompt, tokens, states = torch.randn(1, 8, 768), torch.randn(sizes["tokens"], 1, 1, 768), [None] * 8
     wide = torch.randn(1, 1, layers[0].intermediate_size)
 
-    def feed(x, states):
+    def mine(x):
         for i, layer in enumerate(layers):
             y, states[i] = layer(x, states[i])
             x = x + y
         return x
 
-    def feed_rival(x):
+    def rival(x):
         for layer in rivals:
             x = x + layer(x, cache)
         return x
-
-    def mine():
-        states = list(begun)
-        return torch.cat([feed(x, states) for x in tokens])
-
-    begun = [None] * 8
-    feed(prompt, begun)
-    if RIVAL:
-        feed_rival(prompt)
-    return (mine, lambda: torch.cat([feed_rival(x) for x in tokens]),
+    mine(prompt), RIVAL and rival(prompt)
+    return (lambda: torch.cat([mine(x) for x in tokens]), lambda: torch.cat([rival(x) for x in tokens]),
             lambda: [(layer.in_proj(x), layer.out_proj(wide)) for x in tokens for layer in layers])
 
 
 def appends(sizes):
     """{appends} appends of keys and values, 4 heads of 64|writing each into a ready buffer"""
-    count = sizes["appends"]
-    rows = torch.randn(count, 1, 4, 1, 64)
-    keys, values = torch.zeros(1, 4, count, 64), torch.zeros(1, 4, count, 64)
+    rows = torch.randn(sizes["appends"], 1, 4, 1, 64)
+    keys, values = torch.zeros(2, 1, 4, sizes["appends"], 64)
 
     def mine():
         state = AttentionState.empty(1, 4, 64, rows)
@@ -162,12 +145,54 @@ def appends(sizes):
     return mine, rival, limit
 
 
-def prefill(mixer):
-    """A row of the growth table: one prefill, without limit or rival."""
+# preset: its model in transformers, whose Mamba and Mamba2 have no MLPs, and what makes the sizes equal
+DECODERS = {
+    "short-conv": ("Lfm2", {"layer_types": ["conv", "conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
+    "mamba": ("Mamba", {}),
+    "mamba2": ("Mamba2", {"num_heads": 8, "state_size": 32, "n_groups": 1}),
+    "griffin": ("RecurrentGemma", {"attention_window_size": 64, "lru_width": 64, "intermediate_size": 256}),
+    "gated-delta": ("Qwen3Next", {"mlp_only_layers": [0, 1, 2, 3], "linear_num_key_heads": 2, "linear_key_head_dim": 16,
+                                  "linear_num_value_heads": 4, "linear_value_head_dim": 16}),
+    "attention": ("SmolLM3", {}),
+    "hybrid": ("Bamba", {"attn_layer_indices": [1, 3], "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 32})}
+
+
+def decode(preset, tokens=32):
+    """A row: the preset writes tokens behind a prompt of 64, greedily."""
     def row(sizes):
-        x = torch.randn(1, sizes["length"], mixer.hidden_size)
-        return lambda: mixer(x)[0], None, None
+        def writer(model, cache, name, copy):
+            def feed(ids, cache):
+                logits = model(ids, **{name: cache})
+                return getattr(logits, "logits", logits)[:, -1:].argmax(-1)                 # (1, 1)
+
+            def write():
+                token, cache = first, copies.pop()
+                for _ in range(tokens):
+                    token = feed(token, cache)
+            first = feed(torch.randint(512, (1, 64)), cache)
+            copies = [copy(cache) for _ in range(sizes["repeats"] + 1)]                     # one for each turn
+            return write
+        model, x = HybridLM.preset(preset, 512), torch.randn(1, 1024)
+        weights = [m.weight for m in model.modules() if isinstance(m, (torch.nn.Linear, torch.nn.Embedding))]
+        return (writer(model, Cache(), "cache", Cache.fork),
+                writer(*rival_model(preset, len(model.layers)), deepcopy) if RIVAL else None,
+                lambda: [F.linear(x[:, :w.shape[1]], w) for _ in range(tokens) for w in weights])
+    row.__doc__ = f"decoding, {preset} beside {DECODERS[preset][0]}|one product with each weight matrix"
+    row.tokens = tokens
     return row
 
 
-ROWS = (mamba2_scan, griffin_scan, delta_scan, mamba_scan, mamba2_prefill, mamba2_decode, appends)
+def rival_model(preset, layers):
+    """transformers' model of the same family and size, an empty cache, and how its forward names the cache."""
+    import transformers
+    name, options = DECODERS[preset]
+    config = getattr(transformers, f"{name}Config")(**{
+        "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": layers, "head_dim": 16,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0, **options})
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    return (partial(model, use_cache=True), transformers.DynamicCache(config=config),
+            "cache_params" if name.startswith("Mamba") else "past_key_values")
+
+
+ROWS = (mamba2_scan, griffin_scan, delta_scan, mamba_scan, mamba2_prefill, mamba2_decode, appends,
+        *map(decode, DECODERS))
