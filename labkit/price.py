@@ -95,7 +95,7 @@ def padding_as_text(model):
 
 
 def feed_padded(model, ids: Tensor, sizes: Iterable[int], cache: Cache) -> Tensor:
-    """As `recall.feed_pieces`, with PADDING columns around each piece: row 0 all on the right, row 1 one on the left."""
+    """As `recall.feed_pieces`, with PADDING columns around each piece: row 0 has all on the right."""
     row = torch.arange(len(ids))
     left = row % (PADDING + 1)                                                          # (B,)
     for piece in ids.split(list(sizes), dim=1):
@@ -140,9 +140,9 @@ def scores() -> str:
     lines = []
     for path in sorted(data_folder().glob("*.safetensors")):
         model = load(path.stem)
+        shares = f"{accuracy(model, 400):.1%} | {accuracy(model, 200, turns=3):.1%}".replace("%", " %")
         weights = sum(weight.numel() for weight in model.parameters())
-        lines.append(f"| {path.stem} | {accuracy(model, 400):.1%} | {accuracy(model, 200, turns=3):.1%} | | | {weights} | "
-                     f"{path.stat().st_size} |".replace("%", " %"))
+        lines.append(f"| {path.stem} | {shares} | | | {weights} | {path.stat().st_size} |")
     return "\n".join(lines)
 
 

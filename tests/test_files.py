@@ -124,7 +124,7 @@ def test_a_killed_process_leaves_the_state_of_before_or_after(path, size):
             parts = [file for file in path.parent.iterdir() if file.suffix == ".part"]
             assert len(parts) == killed, "the kill did not come in the middle of a save"
             assert max(part.stat().st_size for part in parts) <= size
-    for part in path.parent.glob("*.part"):                 # what a kill leaves is whole or refused, and in nobody's way
+    for part in path.parent.glob("*.part"):                 # what a kill leaves is whole, or is refused
         try:
             assert content(Cache.load(part)) == content(after) and part.stat().st_size == size
         except CacheFileError:

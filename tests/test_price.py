@@ -103,7 +103,8 @@ def test_one_token_at_a_time_hides_every_fault_of_a_chunk():
 def test_the_picture_follows_the_model():
     """The right model in the fault's place: no price to see; the fault: its own number."""
     model = load("hybrid")
-    figure, right = accuracy_bars(price("hybrid", 40, MIDDLE, {"nothing": lambda model: nullcontext(feed_pieces)}, model))
+    nothing = {"nothing": lambda model: nullcontext(feed_pieces)}
+    figure, right = accuracy_bars(price("hybrid", 40, MIDDLE, nothing, model))
     rows = price("hybrid", 40, MIDDLE, {"dropped chunk": FAULTS["dropped chunk"]}, model)
     drawn, faulty = accuracy_bars(rows)
     assert right.startswith("hybrid, nothing: no price to see at any cut") and "no price" not in faulty
@@ -117,7 +118,8 @@ def test_the_picture_follows_the_model():
 
 
 def test_the_sentence_says_where_it_costs_little():
-    rows = [Row("mamba", "x", place, 1.0, faulty, 0.99, 1 / 6) for place, faulty in zip(CUTS, (1.0, 0.5, 0.25, 0.97, 0.9))]
+    rows = [Row("mamba", "x", place, 1.0, faulty, 0.99, 1 / 6)
+            for place, faulty in zip(CUTS, (1.0, 0.5, 0.25, 0.97, 0.9))]
     assert accuracy_bars(rows)[1] == ("mamba, x: 25% right instead of 100%, cut behind the fact; chance is 17%. "
                                       "Repaired: 99%. It costs little cut whole, before the question.")
     assert accuracy_bars(rows[1:3])[1].endswith("It costs much at every cut.")
