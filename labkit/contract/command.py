@@ -103,7 +103,7 @@ def subjects(target: str) -> list[tuple[object, dict]]:
     except AttributeError as error:
         raise Unusable(f"module {module!r} has no {name!r}") from error
     if not callable(factory):
-        raise Unusable(f"{target} is a {type(factory).__name__}; give a function that returns what is to be checked")
+        raise Unusable(f"{target} is of type {type(factory).__name__}; give a function that returns what is to be checked")
     made = factory()
     return [made if isinstance(made, tuple) else (made, {})]
 

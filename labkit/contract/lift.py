@@ -8,9 +8,12 @@ class Float64(TorchFunctionMode):
     """Within this mode `.float()` and every floating dtype argument mean float64."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         if func in (torch.Tensor.float, torch.Tensor.bfloat16, torch.Tensor.half):
             func = torch.Tensor.double
-
-        def lift(value):
-            return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
-        return func(*map(lift, args), **{name: lift(value) for name, value in (kwargs or {}).items()})
+        if torch.dtype in map(type, args):
+            args = [torch.float64 if type(a) is torch.dtype and a.is_floating_point else a for a in args]
+        if torch.dtype in map(type, kwargs.values()):
+            kwargs = {name: torch.float64 if type(a) is torch.dtype and a.is_floating_point else a
+                      for name, a in kwargs.items()}
+        return func(*args, **kwargs)

@@ -38,7 +38,10 @@ def row(recipe: zoo.Recipe) -> dict:
     found = {finding.law: (finding, main) for finding in report.findings}
     for column, options in ((WHEN_FREE, {"positions": False}), (WHEN_RECORDED, {"recording": True})):
         other, law = subject(model, recipe.title, **options), column.split(",")[0]
-        found[column] = (check(other, laws=[law])[law], other)
+        if column == WHEN_FREE and not main.positions:
+            found[column] = (Finding(law, LAWS[law].__doc__, "not supported", message="it takes no position ids"), other)
+        else:
+            found[column] = (check(other, laws=[law])[law], other)
     cells = {column: asdict(finding) | {"says": str(finding), "script": script(asked, recipe, finding)}
              for column, (finding, asked) in found.items()}
     return title | {"sensitive": report.sensitive, "holds_state": main.holds_state, "cells": cells,
@@ -67,6 +70,10 @@ def sweep(recipes: list, processes: int = 1) -> list[dict]:
 
 # ---- a counterexample as a script ----
 
+PLACES = '''    place = (real.cumsum(1) - 1).masked_fill(real == 0, 0)[:, -new:]
+    given["position_ids"] = place if position is None else position + torch.arange(new).expand(len(text), -1)
+'''
+
 SCRIPT = '''"""{title}, transformers {version}. {law}: {words}."""
 import copy
 
@@ -88,10 +95,7 @@ def feed(model, cache, text, new, mask=None, position=None):
     given = dict({argument}=cache, use_cache=True)
     if mask is not None:
         given["attention_mask"] = real
-    if {positions}:
-        place = (real.cumsum(1) - 1).masked_fill(real == 0, 0)[:, -new:]
-        given["position_ids"] = place if position is None else position + torch.arange(new).expand(len(text), -1)
-    out = model(text[:, -new:], **given)
+{places}    out = model(text[:, -new:], **given)
     for i in range(len(text)):
         now = out.logits[i] if mask is None else out.logits[i][real[i, -new:] == 1]
         want = clean(text[i:i + 1, real[i] == 1], use_cache=False).logits[0]
@@ -128,19 +132,25 @@ def script(asked: CausalLM, recipe: zoo.Recipe, finding: Finding) -> str:
     log, asked.log = asked.log, None
     return SCRIPT.format(
         title=recipe.title, version=transformers.__version__, law=finding.law, words=finding.counterexample, name=recipe.name,
-        config=recipe.config, model=recipe.model, options=recipe.options, argument=asked.argument, positions=asked.positions,
+        config=recipe.config, model=recipe.model, options=recipe.options, argument=asked.argument, places=PLACES if asked.positions else "",
         lift=inspect.getsource(Float64), redraw=inspect.getsource(zoo.redraw), steps=_steps(asked, log, case.must_refuse))
 
 
 def _steps(asked: CausalLM, log: list, must_refuse: bool) -> str:
     """The operations of a log as lines of Python."""
-    lines, names = [], {}
+    lines, names, used = [], {}, {session.name for kind, session, *_ in log if kind != "start"}
+    log = [step for step in log if step[1].name in used]
     for i, (kind, session, *more) in enumerate(log):
         name = names.setdefault(session.name, "abcdefghijkl"[len(names) % 12])
         if kind == "start":
             lines.append(f"{name} = DynamicCache(config=model.config)" if asked.makes_cache else f"{name} = None")
             if asked.recording:
                 lines.append(f"{name}.activate_past_recording()")
+        elif kind == "fed" and len(log) > 30:               # a long text in equal pieces: one loop
+            ends = [step[1].length for step in log[i:]]
+            lines += [f"text = {log[-1][1].text.tolist()}", f"for start, end in zip([0] + {ends}, {ends}):",
+                      f"    {name} = feed(model, {name}, [row[:end] for row in text], end - start)"]
+            break
         elif kind in ("feed", "fed"):
             x, position, other = more
             mask = "" if session.mask is None else f", mask={session.mask.long().tolist()}"

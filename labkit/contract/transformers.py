@@ -56,16 +56,17 @@ class CausalLM(Subject):
                             "give a causal LM of transformers")
         self.positions = positions and "position_ids" in taken
         self.takes = {"mask" if "attention_mask" in taken else "", "position" if self.positions else ""}
-        self.pristine = copy.deepcopy(model).double().eval()
-        if getattr(self.pristine, "generation_config", None) is not None:
-            self.pristine.generation_config.eos_token_id = None
+        self.model = copy.deepcopy(model).double().eval()
+        if getattr(self.model, "generation_config", None) is not None:
+            self.model.generation_config.eos_token_id = None
+        self.pristine = [(module, dict(vars(module))) for module in self.model.modules()]
         self.config = model.config.get_text_config(decoder=True)
-        self.reference, self.known = copy.deepcopy(self.pristine), {}
+        self.reference, self.known = copy.deepcopy(self.model), {}
         self.log, self.names, self.recording, self.makes_cache = None, 0, False, None
-        self.fresh()
         before = _held(self.model)
         probe = self.call(self.model, torch.zeros(1, 2, dtype=torch.long), use_cache=True)
         self.holds_state = bool(_held(self.model) - before)
+        self.fresh()
         cache = getattr(probe, self.argument, None)
         self.makes_cache = DynamicCache if cache is None or type(cache) is DynamicCache else None
         self.recording = recording
@@ -74,8 +75,10 @@ class CausalLM(Subject):
         self.reach = max(160, 3 * window, table + 32 if table <= 1024 else 0)
 
     def fresh(self) -> None:
-        """A new copy of the model, for those that keep state on their modules."""
-        self.model = copy.deepcopy(self.pristine)
+        """Put back what the modules held, for those models that keep state on them."""
+        for module, held in self.pristine:
+            vars(module).clear()
+            vars(module).update(held)
         self.logging = self.log is not None and not self.log    # a script shows what comes before the comparison
 
     @staticmethod
@@ -86,7 +89,7 @@ class CausalLM(Subject):
 
     def start(self) -> Session:
         self.names += 1
-        cache = self.makes_cache(config=self.pristine.config) if self.makes_cache else None
+        cache = self.makes_cache(config=self.model.config) if self.makes_cache else None
         if self.recording:
             if not hasattr(cache, "activate_past_recording"):
                 raise NotSupported("its cache cannot record its past")
@@ -185,7 +188,7 @@ class CausalLM(Subject):
     def others(self) -> list[tuple[str, "CausalLM"]]:
         other = copy.copy(self)
         other.role = "other"
-        other.model = copy.deepcopy(self.pristine)
+        other.model = copy.deepcopy(self.reference)
         with torch.no_grad():
             for weight in other.model.parameters():
                 weight.mul_(1.25)
