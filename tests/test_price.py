@@ -6,8 +6,10 @@ from contextlib import nullcontext
 import pytest
 import torch
 from common import difference, redraw
+from test_corpus import told
 
 from labkit import Cache, HybridLM, load
+from labkit.corpus import question
 from labkit.figures import accuracy_bars
 from labkit.price import FAULTS, Row, feed_padded, price, table
 from labkit.recall import CUTS, accuracy, feed_pieces
@@ -78,9 +80,9 @@ def prices(name):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_trained_model_pays_and_recovers(name):
-    rows = prices(name)
+    rows, chance = prices(name), 1 / len(told(question(0).prompt))
     assert sorted(row.fault for row in rows) == sorted(FOUND[name])
-    assert all(row.right == row.repaired > 0.6 and row.chance == pytest.approx(1 / 6) for row in rows)
+    assert all(row.right == row.repaired > 0.6 and row.chance == pytest.approx(chance) for row in rows)
     assert max(row.right - row.faulty for row in rows) > 0.3
     for row, line in zip(rows, table(rows).splitlines()[1:], strict=True):
         assert line.startswith(name) and row.fault in line and row.place in line and f"{row.faulty:.1%}" in line
