@@ -74,9 +74,10 @@ def mamba_scan(sizes):
     length, wide, size = sizes["length"], 1536, 16
     x, dt, h = torch.randn(1, length, wide), torch.rand(1, length, wide) / 10, torch.zeros(1, wide, size)
     A = -torch.arange(1.0, size + 1).repeat(wide, 1)
-    b, c, decay = torch.randn(1, length, size), torch.randn(1, length, size), torch.rand(size, wide)
-    return (lambda: selective_scan(x, dt, A, b, c, h)[0], lambda: rival_of("mamba").mamba_selective_scan(
-        x.mT, dt.mT, A, b.mT, c.mT, return_last_state=True)[0].mT, lambda: [decay.exp2() for _ in range(length)])
+    b, c, (decay, out) = torch.randn(1, length, size), torch.randn(1, length, size), torch.rand(2, size, wide)
+    return (lambda: selective_scan(x, dt, A, b, c, h)[0],
+            lambda: rival_of("mamba").mamba_selective_scan(x.mT, dt.mT, A, b.mT, c.mT, return_last_state=True)[0].mT,
+            lambda: [torch.exp2(decay, out=out) for _ in range(length)])
 
 
 def mamba2_layers(count, rival=True):
@@ -115,8 +116,7 @@ def mamba2_decode(sizes):
     def rival(x):
         for layer in rivals:
             x = x + layer(x, cache)
-        return x
-    mine(prompt), RIVAL and rival(prompt)
+        return x    mine(prompt), RIVAL and rival(prompt)
     return (lambda: torch.cat([mine(x) for x in tokens]), lambda: torch.cat([rival(x) for x in tokens]),
             lambda: [(layer.in_proj(x), layer.out_proj(wide)) for x in tokens for layer in layers])
 
