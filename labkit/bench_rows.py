@@ -116,7 +116,8 @@ def mamba2_decode(sizes):
     def rival(x):
         for layer in rivals:
             x = x + layer(x, cache)
-        return x    mine(prompt), RIVAL and rival(prompt)
+        return x
+    mine(prompt), RIVAL and rival(prompt)
     return (lambda: torch.cat([mine(x) for x in tokens]), lambda: torch.cat([rival(x) for x in tokens]),
             lambda: [(layer.in_proj(x), layer.out_proj(wide)) for x in tokens for layer in layers])
 
