@@ -195,5 +195,4 @@ def rival_model(preset, layers):
             "cache_params" if name.startswith("Mamba") else "past_key_values")
 
 
-ROWS = (mamba2_scan, griffin_scan, delta_scan, mamba_scan, mamba2_prefill, mamba2_decode, appends,
-        *map(decode, DECODERS))
+ROWS = (mamba2_scan, griffin_scan, delta_scan, mamba_scan, mamba2_prefill, mamba2_decode, appends, *map(decode, DECODERS))
