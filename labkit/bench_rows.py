@@ -178,8 +178,7 @@ def decode(preset, tokens=32):
         return (writer(model, Cache(), "cache", Cache.fork),
                 writer(*rival_model(preset, len(model.layers)), deepcopy) if RIVAL else None,
                 lambda: [F.linear(x[:, :w.shape[1]], w) for _ in range(tokens) for w in weights])
-    row.__doc__ = f"decoding, {preset} beside {DECODERS[preset][0]}|one product with each weight matrix"
-    row.tokens = tokens
+    row.__doc__, row.tokens = f"decoding, {preset} beside {DECODERS[preset][0]}|one product with each matrix", tokens
     return row
 
 
@@ -195,4 +194,5 @@ def rival_model(preset, layers):
             "cache_params" if name.startswith("Mamba") else "past_key_values")
 
 
-ROWS = (mamba2_scan, griffin_scan, delta_scan, mamba_scan, mamba2_prefill, mamba2_decode, appends, *map(decode, DECODERS))
+ROWS = (mamba2_scan, griffin_scan, delta_scan, mamba_scan, mamba2_prefill, mamba2_decode, appends,
+        *map(decode, DECODERS))
