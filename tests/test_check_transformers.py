@@ -19,7 +19,9 @@ def recipe(name: str, label: str = "") -> zoo.Recipe:
 
 
 def verdicts(name: str, laws: list[str], label: str = "", **options) -> dict[str, str]:
-    report = check(subject(zoo.build(recipe(name, label)), **options), laws=laws)
+    asked = subject(zoo.build(recipe(name, label)), **options)
+    asked.bound = 1e-11                 # float64 all the way: a right path agrees to rounding, no cast is left
+    report = check(asked, laws=laws)
     assert report.sensitive
     return {finding.law: finding.verdict for finding in report.findings}
 
@@ -43,27 +45,12 @@ def test_known_verdicts_of_split():
     assert verdicts("recurrent_gemma", ["split"]) == wrong
 
 
-def test_smallest_counterexample():
-    found = check(subject(zoo.build(recipe("mamba"))), laws=["split"])["split"]
-    assert found.counterexample == "prefill 1, then a chunk of 2" and found.position == 1 and found.error > 0.01
-    found = check(subject(zoo.build(recipe("mamba2", "finite"))), laws=["split"])["split"]
-    assert found.counterexample == "prefill 1, then 1 token"
-
-
 def test_state_on_the_modules_shows():
     model = subject(zoo.build(recipe("recurrent_gemma")))
     report = check(model, laws=["fork", "sessions", "reset", "causal"])
     assert model.holds_state
     assert [f.verdict for f in report.findings] == ["silently wrong"] * 3 + ["holds"]
     assert not subject(zoo.build(recipe("mamba"))).holds_state
-
-
-def test_right_paths_agree_to_rounding():
-    """Float64 all the way: no cast to lower precision is left."""
-    for name in ("llama", "mamba2", "qwen3_next"):
-        asked = subject(zoo.build(recipe(name)))
-        asked.bound = 1e-12
-        assert check(asked, laws=["split"])["split"].verdict == "holds"
 
 
 def test_padding_column_by_column_is_lost_in_linear_models():
@@ -95,13 +82,18 @@ def test_not_a_causal_lm():
 
 
 def test_discovery_finds_the_families():
-    assert {"llama", "mistral", "mamba", "mamba2", "jamba", "bamba", "zamba", "zamba2", "falcon_h1", "lfm2", "rwkv", "xlstm",
-            "minimax", "qwen3_next", "recurrent_gemma", "nemotron_h", "granitemoehybrid"} <= set(zoo.names())
+    assert {"llama", "mistral", "mamba", "mamba2", "jamba", "bamba", "zamba", "zamba2", "falcon_h1", "lfm2", "rwkv",
+            "xlstm", "minimax", "qwen3_next", "recurrent_gemma", "nemotron_h", "granitemoehybrid"} <= set(zoo.names())
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return [matrix.row(recipe("mamba")), matrix.row(recipe("llama")), {"name": "x", "title": "x", "problem": "no config"}]
+    return [matrix.row(recipe("mamba")), {"name": "x", "title": "x", "problem": "no config"}]
+
+
+def test_smallest_counterexample(rows):
+    cell = rows[0]["cells"]["split"]
+    assert cell["counterexample"] == "prefill 1, then a chunk of 2" and cell["position"] == 1 and cell["error"] > 0.01
 
 
 def test_scripts_reproduce_the_errors(rows, tmp_path):
@@ -123,5 +115,5 @@ def test_page_and_text_and_json(rows):
     targets = set(re.findall(r'href="#([^"]+)"', page))
     assert targets == set(re.findall(r'section id="([^"]+)"', page))
     assert "prefill 1, then a chunk of 2" in page and "no config" in page
-    assert re.search(r"^mamba +X", text, re.M) and re.search(r"^llama +ok +ok", text, re.M) and "not built: x" in text
+    assert re.search(r"^mamba +X +- +ok", text, re.M) and "not built: x: no config" in text
     assert json.loads(matrix.to_json(rows))["rows"][0]["cells"]["split"]["verdict"] == "silently wrong"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from .checker import check
 from .laws import LAWS
+from .transformers import NEEDED
 
-HELP = """what to check: a preset of the lab (mamba2), an architecture of the installed transformers (transformers:bamba),
-or module:factory, where the factory returns a mixer, a model, a subject, or a pair (function, {"sample": ...})"""
-NEEDED = "This needs transformers: pip install 'labkit[real]'"
+HELP = """what to check: a preset of the lab (mamba2), an architecture of the installed transformers
+(transformers:bamba), or module:factory, which returns a mixer, a model, a subject, or (function, {"sample": ...})"""
 
 
 def main(argv: list[str]) -> int:
@@ -84,11 +84,8 @@ def subjects(target: str) -> list[tuple[object, dict]]:
         return [(HybridLM.preset(target), {})]
     if module == "transformers":
         _need_transformers()
-        import transformers
-
         from . import zoo
         from .transformers import subject
-        transformers.logging.set_verbosity_error()
         try:
             return [(subject(zoo.build(recipe), recipe.title), {}) for recipe in zoo.recipes(name)]
         except zoo.NotBuilt as error:
@@ -103,11 +100,14 @@ def subjects(target: str) -> list[tuple[object, dict]]:
     except AttributeError as error:
         raise Unusable(f"module {module!r} has no {name!r}") from error
     if not callable(factory):
-        raise Unusable(f"{target} is of type {type(factory).__name__}; give a function that returns what is to be checked")
+        raise Unusable(f"{target} is of type {type(factory).__name__}; give a function that returns what to check")
     made = factory()
     return [made if isinstance(made, tuple) else (made, {})]
 
 
 def _need_transformers() -> None:
+    """Say what is missing, or keep the library's own warnings about tiny configs quiet."""
     if find_spec("transformers") is None:
         raise Unusable(NEEDED)
+    from transformers import logging
+    logging.set_verbosity_error()

@@ -16,6 +16,7 @@ from .laws import NotSupported
 from .lift import Float64
 from .subjects import Subject
 
+NEEDED = "This needs transformers: pip install 'labkit[real]'"
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "cache")
 
 
@@ -107,7 +108,9 @@ class CausalLM(Subject):
 
     def feed(self, x, state, mask=None, position=None):
         length = state.length
-        text = x if state.text is None else torch.cat([state.text[:len(x)], x[:len(state.text)]], 1)
+        text = x
+        if state.text is not None:                          # a faulty call may bring another number of rows
+            text = torch.cat([state.text[torch.arange(len(x)) % len(state.text)], x], 1)
         if mask is not None or state.mask is not None:
             old = torch.ones(len(x), length, dtype=torch.bool) if state.mask is None else state.mask
             mask = torch.cat([old, torch.ones_like(x, dtype=torch.bool) if mask is None else mask], 1)
@@ -220,6 +223,3 @@ def subject(model: nn.Module, name: str | None = None, positions: bool = True, r
     except ImportError as error:
         raise ImportError(NEEDED) from error
     return CausalLM(model, name, positions, recording)
-
-
-NEEDED = "this needs transformers: pip install 'labkit[real]'"
