@@ -74,6 +74,11 @@ def test_a_model_without_memory_proves_nothing():
     assert not report.sensitive and not report.ok and "nothing was proved" in report.sentence
 
 
+def test_a_model_of_the_library_as_it_is():
+    report = check(zoo.build(recipe("llama")).float(), laws=["rows"])
+    assert report.ok and report.subject == "LlamaForCausalLM"
+
+
 def test_not_a_causal_lm():
     with pytest.raises(TypeError, match="Linear.forward takes none of past_key_values"):
         subject(torch.nn.Linear(2, 2))

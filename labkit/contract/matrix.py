@@ -78,7 +78,8 @@ def to_text(rows: list[dict]) -> str:
 def to_json(rows: list[dict]) -> str:
     """All rows, with the versions they belong to."""
     import transformers
-    return json.dumps({"transformers": transformers.__version__, "torch": torch.__version__, "rows": rows}, indent=1)
+    text = json.dumps({"transformers": transformers.__version__, "torch": torch.__version__, "rows": rows}, indent=1)
+    return text.replace("Infinity", "1e999")                # JSON has no word for it; this is read as infinite
 
 
 STYLE = """body{font:15px sans-serif;margin:1.5em;color:#000;background:#fff} td,th{padding:2px 6px;

@@ -101,8 +101,9 @@ class Report:
 
     def to_json(self) -> str:
         """The report as JSON text."""
-        return json.dumps({"subject": self.subject, "seed": self.seed, "sensitive": self.sensitive,
+        text = json.dumps({"subject": self.subject, "seed": self.seed, "sensitive": self.sensitive,
                            "findings": [asdict(finding) for finding in self.findings]}, indent=1)
+        return text.replace("Infinity", "1e999")            # JSON has no word for it; this is read as infinite
 
     def _repr_html_(self) -> str:
         def cell(text, extra=""):

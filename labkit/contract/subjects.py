@@ -201,7 +201,10 @@ def subject_of(thing, **options) -> Subject:
         return MixerSubject(thing)
     if isinstance(thing, HybridLM):
         return ModelSubject(thing, **options)
+    if type(thing).__module__.startswith("transformers.") or hasattr(thing, "generation_config"):
+        from .transformers import subject               # here: it is a subject itself, and needs the library
+        return subject(thing, **options)
     if callable(thing) and not isinstance(thing, nn.Module) and "sample" in options:
         return FunctionSubject(thing, **options)
-    raise TypeError(f"cannot check a {type(thing).__name__}; give a labkit mixer or model, a function with sample=…, "
-                    "or an object with start(), sample(B, L, generator) and feed(x, state)")
+    raise TypeError(f"cannot check a {type(thing).__name__}; give a labkit mixer or model, a function with sample=…, a "
+                    "causal LM of transformers, or an object with start(), sample(B, L, generator) and feed(x, state)")
