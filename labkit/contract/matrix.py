@@ -10,15 +10,15 @@ from multiprocessing import get_context
 import torch
 
 from . import zoo
-from .checker import check
-from .laws import LAWS
+from .checker import ask, check
+from .laws import LAWS, Lab
 from .report import LOOKS, Finding
 from .script import script
 from .transformers import subject
 
-WHEN_FREE, WHEN_RECORDED = "split, no position ids", "rewind, past recorded"
-FIRST = ("split", WHEN_FREE, "causal", "rows", "padding", "fork", "sessions", "select", "rewind", WHEN_RECORDED,
-         "reset", "prefix", "long", "repeat")
+FREE, LEFT, RECORDED = "split, no position ids", "padding, left only", "rewind, past recorded"
+FIRST = ("split", FREE, "causal", "rows", "padding", LEFT, "fork", "sessions", "select", "rewind", RECORDED, "reset",
+         "prefix", "long", "repeat")
 SECOND = ("empty", "position", "foreign", "atomic", "move")     # a cache that is changed in place promises none
 
 
@@ -35,9 +35,11 @@ def row(recipe: zoo.Recipe) -> dict:
         return title | {"problem": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
     report = check(main)
     found = {finding.law: (finding, main) for finding in report.findings}
-    for column, options in ((WHEN_FREE, {"positions": False}), (WHEN_RECORDED, {"recording": True})):
+    found[LEFT] = (ask(Lab(main, 0), "padding", main.bound, lambda words: "left" in words and " call" in words
+                       and "after" not in words), main)     # as `generate` pads: before the text
+    for column, options in ((FREE, {"positions": False}), (RECORDED, {"recording": True})):
         other, law = subject(model, recipe.title, **options), column.split(",")[0]
-        asked = main.positions or column != WHEN_FREE
+        asked = main.positions or column != FREE
         found[column] = (check(other, laws=[law])[law] if asked else
                          Finding(law, LAWS[law].__doc__, "not supported", message="it takes no position ids"), other)
     cells = {column: asdict(finding) | {"says": str(finding), "script": script(asked, recipe, finding)}
@@ -70,7 +72,7 @@ def to_text(rows: list[dict]) -> str:
                          + ("" if row["sensitive"] else "  nothing proved: not sensitive"))
         lines.append("")
     lines.append("ok holds, X silently wrong, ! raises, - not supported; "
-                 "split* without position ids, rewind* with the past recorded")
+                 "split* without position ids, padding* before the text only, rewind* with the past recorded")
     lines += [f"not built: {row['title']}: {row['problem']}" for row in rows if "problem" in row]
     return "\n".join(lines)
 

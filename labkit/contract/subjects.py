@@ -206,5 +206,6 @@ def subject_of(thing, **options) -> Subject:
         return subject(thing, **options)
     if callable(thing) and not isinstance(thing, nn.Module) and "sample" in options:
         return FunctionSubject(thing, **options)
-    raise TypeError(f"cannot check a {type(thing).__name__}; give a labkit mixer or model, a function with sample=…, a "
-                    "causal LM of transformers, or an object with start(), sample(B, L, generator) and feed(x, state)")
+    raise TypeError(f"cannot check a {type(thing).__name__}; give a labkit mixer or model, a function with sample=…, "
+                    "a causal LM of transformers, or an object with start(), sample(B, L, generator), "
+                    "feed(x, state)")

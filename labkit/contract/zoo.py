@@ -39,7 +39,10 @@ SPECIAL = {
     "mamba2": dict(num_heads=8, head_dim=8), "xlstm": dict(hidden_size=128, embedding_dim=128),
     "zaya": dict(num_experts_per_tok=1), "falcon_h1": dict(mamba_d_ssm=64), "minimax": dict(sliding_window=None),
     "olmo_hybrid": dict(linear_num_value_heads=2), "inkling": dict(logits_mup_width_multiplier=1.0),
-    "dots3_note": dict(num_key_value_heads=4), "glm5_next": dict(qk_rope_head_dim=0, head_dim=0, index_kpool=2),
+    "dots3_note": dict(num_key_value_heads=4, shared_experts_intermediate_size=16, **{
+        f"swa_{name}": 8 for name in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim")},
+        swa_num_attention_heads=4, swa_num_key_value_heads=4, swa_head_dim=12, swa_qk_rope_head_dim=4),
+    "glm5_next": dict(qk_rope_head_dim=0, head_dim=0, index_kpool=2),
     "bailing_hybrid": dict(layer_group_size=2), "nemotron_h": dict(num_hidden_layers=None),
     "zamba": dict(num_hidden_layers=3, attention_head_dim=16, attention_hidden_size=64, num_key_value_heads=4),
     "zamba2": dict(num_hidden_layers=3, attention_head_dim=16, attention_hidden_size=64, num_key_value_heads=4,
@@ -157,6 +160,9 @@ def recipes(name: str) -> list[Recipe]:
     made = [("" if len(orders) == 1 else f"{_first(cls, order)} first", order) for order in orders]
     if "time_step_limit" in known:
         made.append(("finite time_step_limit", orders[0] | {"time_step_limit": (0.1, 0.4)}))
+    biases = {bias: False for bias in ("use_bias", "mamba_proj_bias", "add_bias_linear") if options.get(bias)}
+    if biases:                                              # they leak out of padding; most releases have none
+        made.append(("no projection bias", orders[0] | biases))
     for window in ("sliding_window", "sliding_window_size", "attention_window_size"):
         if orders[0].get(window) and (name == "mistral" or "sliding" in str(_kinds(name)) or window[0] == "a"):
             made.append(("short window", orders[0] | {window: 5}))
