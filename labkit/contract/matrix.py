@@ -29,23 +29,26 @@ def row(recipe: zoo.Recipe) -> dict:
     torch.set_num_threads(1)
     began, title = time.monotonic(), {"name": recipe.name, "title": recipe.title}
     try:
-        model = zoo.build(recipe)
-        main = subject(model, recipe.title)
+        return title | _asked(recipe) | {"seconds": round(time.monotonic() - began, 1)}
     except Exception as error:                              # listed with its reason, whatever it is
         return title | {"problem": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+
+
+def _asked(recipe: zoo.Recipe) -> dict:
+    model = zoo.build(recipe)
+    main = subject(model, recipe.title)
     report = check(main)
     found = {finding.law: (finding, main) for finding in report.findings}
     found[LEFT] = (ask(Lab(main, 0), "padding", main.bound, lambda words: "left" in words and " call" in words
                        and "after" not in words), main)     # as `generate` pads: before the text
-    for column, options in ((FREE, {"positions": False}), (RECORDED, {"recording": True})):
-        other, law = subject(model, recipe.title, **options), column.split(",")[0]
-        asked = main.positions or column != FREE
-        found[column] = (check(other, laws=[law])[law] if asked else
-                         Finding(law, LAWS[law].__doc__, "not supported", message="it takes no position ids"), other)
+    other = subject(model, recipe.title, positions=False)
+    found[FREE] = (ask(Lab(other, 0), "split", other.bound) if main.positions else
+                   Finding("split", LAWS["split"].__doc__, "not supported", message="it takes no position ids"), other)
+    other = subject(model, recipe.title, recording=True)
+    found[RECORDED] = (ask(Lab(other, 0), "rewind", other.bound), other)
     cells = {column: asdict(finding) | {"says": str(finding), "script": script(asked, recipe, finding)}
              for column, (finding, asked) in found.items()}
-    return title | {"sensitive": report.sensitive, "holds_state": main.holds_state, "cells": cells,
-                    "seconds": round(time.monotonic() - began, 1)}
+    return {"sensitive": report.sensitive, "holds_state": main.holds_state, "cells": cells}
 
 
 def sweep(recipes: list, processes: int = 1) -> list[dict]:

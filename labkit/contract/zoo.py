@@ -160,7 +160,8 @@ def recipes(name: str) -> list[Recipe]:
     made = [("" if len(orders) == 1 else f"{_first(cls, order)} first", order) for order in orders]
     if "time_step_limit" in known:
         made.append(("finite time_step_limit", orders[0] | {"time_step_limit": (0.1, 0.4)}))
-    biases = {bias: False for bias in ("use_bias", "mamba_proj_bias", "add_bias_linear") if options.get(bias)}
+    biases = ("use_bias", "mamba_proj_bias", "add_bias_linear", "conv_bias")
+    biases = {bias: False for bias in biases if options.get(bias)}
     if biases:                                              # they leak out of padding; most releases have none
         made.append(("no projection bias", orders[0] | biases))
     for window in ("sliding_window", "sliding_window_size", "attention_window_size"):
