@@ -77,29 +77,29 @@ class Cache:
 
     # -- one call of a model ---------------------------------------------------------------------------------------
 
-    def begin(self, model, ids: Tensor, position: int | None) -> tuple[State | None, ...]:
-        """Check that a call fits this cache and return each layer's state; changes nothing.
+    def begin(self, model, ids: Tensor, position: int | None) -> tuple[tuple[State | None, ...], str]:
+        """Check that a call fits this cache; returns each layer's state and the model's fingerprint, changes nothing.
 
         Raises:
             PositionError, BatchError, DeviceError, DepthError, FingerprintError: it does not fit.
         """
-        if position is not None and position != self.length:
-            raise PositionError(self._position_message(position))
-        if not ids.shape[1] or self.mask is None:
-            self._check_batch(ids)
-            return self.states or (None,) * len(model.layers)
+        self.check_position(position)
         self._check_batch(ids)
+        if not ids.shape[1]:
+            return self.states, ""
+        fingerprint = model.fingerprint(anew=self.mask is None or not self._proven)
+        if self.mask is None:
+            return self.states or (None,) * len(model.layers), fingerprint
         if len(self.states) != len(model.layers):
             raise DepthError(f"this cache holds the states of {len(self.states)} layers, the model has "
                              f"{len(model.layers)}; use the model that filled it, or reset() and feed the text again")
-        if self._fingerprint is not None and self._fingerprint != model.fingerprint(anew=not self._proven):
+        if self._fingerprint not in (None, fingerprint):
             raise FingerprintError("this cache was filled by other weights than the model has now; its states mean "
                                    "nothing to them. Use the model that filled it, or reset() and feed the text again")
-        return self.states
+        return self.states, fingerprint
 
-    def commit(self, model, states: Iterable[State | None], tokens: Tensor, mask: Tensor) -> None:
+    def commit(self, model, fingerprint: str, states: Iterable[State | None], tokens: Tensor, mask: Tensor) -> None:
         """Take the new states of all layers, and the columns (B, L) they add: the end of a call."""
-        fingerprint = model.fingerprint(anew=self.mask is None)
         if self.mask is not None:
             tokens, mask = torch.cat([self.tokens, tokens], dim=1), torch.cat([self.mask, mask], dim=1)
         self.states, self.tokens, self.mask, self._fingerprint = tuple(states), tokens, mask, fingerprint
@@ -114,6 +114,11 @@ class Cache:
         if ids.device != self.mask.device:
             raise DeviceError(f"the token ids are on {ids.device}, this cache is on {self.mask.device}; "
                               "move the cache with .to(device=…)")
+
+    def check_position(self, position: int | None) -> None:
+        """Raise PositionError unless the position is None or the next one."""
+        if position is not None and position != self.length:
+            raise PositionError(self._position_message(position))
 
     def _position_message(self, position: int) -> str:
         length = self.length

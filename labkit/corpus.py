@@ -88,7 +88,7 @@ def draw_facts(rng: random.Random, n: int, held_out: bool | None = None) -> list
     return facts
 
 
-def question(seed: int, facts: int = 6, fillers: int = 2, turns: int = 0, held_out: bool = True) -> Example:
+def question(seed: int, facts: int = 4, fillers: int = 2, turns: int = 0, held_out: bool = True) -> Example:
     """One text with a question at its end.
 
     Args:
@@ -118,10 +118,13 @@ def question(seed: int, facts: int = 6, fillers: int = 2, turns: int = 0, held_o
     return Example(f"{text} {asked.question}", asked, start, end, tuple(others))
 
 
-def same_name(seed: int, facts: int = 6) -> tuple[Example, Example]:
+def same_name(seed: int, facts: int = 4) -> tuple[Example, Example]:
     """Two conversations that say different things about the same people and ask the same question."""
     rng = random.Random(seed)
-    one = question(rng.randrange(2 ** 32), facts)
+    while True:
+        one = question(rng.randrange(2 ** 32), facts)
+        if len({(fact.colour, fact.thing) for fact in (one.fact, *one.others)}) == facts:
+            break
     swap = {fact: Fact(fact.name, fact.verb, other.colour, other.thing)
             for fact, other in zip((one.fact, *one.others), (*one.others, one.fact))}
     prompt = one.prompt

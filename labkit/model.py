@@ -124,8 +124,11 @@ class HybridLM(nn.Module):
             ValueError: a token id outside the vocabulary.
         """
         self._check(input_ids, mask)
-        cache = Cache() if cache is None else cache
-        states = cache.begin(self, input_ids, position)
+        if cache is not None:
+            states, fingerprint = cache.begin(self, input_ids, position)
+        else:                                                                   # nothing was fed, nothing is kept
+            states = (None,) * len(self.layers)
+            Cache().check_position(position)
         if not input_ids.shape[1]:
             return self.embed.weight.new_zeros(*input_ids.shape, self.config.vocab_size)
         ids = input_ids if mask is None else torch.where(mask, input_ids, 0)
@@ -134,7 +137,9 @@ class HybridLM(nn.Module):
             x, state = layer(x, state, mask)
             new.append(state)
         logits = F.linear(self.norm(x), self.embed.weight)                      # (B, L, vocab_size)
-        cache.commit(self, new, ids.long(), torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.clone())
+        if cache is not None:
+            real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.clone()
+            cache.commit(self, fingerprint, new, ids.long(), real)
         return logits
 
     def _check(self, ids: Tensor, mask: Tensor | None) -> None:

@@ -15,6 +15,8 @@ table that ends.
 Source: "RoFormer", section 3.2; transformers, models/llama, models/mistral, models/smollm3.
 """
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -125,9 +127,15 @@ class Attention(Mixer):
 def angles(position: Tensor, dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosine and sine of each position's turn, (B, 1, L, dim), computed in at least float32."""
     wide = state_dtype(dtype)
-    turn = theta ** (-torch.arange(0, dim, 2, device=position.device, dtype=wide) / dim)        # (dim/2,)
-    angle = (position[..., None].to(wide) * turn).repeat(1, 1, 2)[:, None]                      # (B, 1, L, dim)
+    angle = (position[..., None].to(wide) * turns(dim, theta, wide, position.device)).repeat(1, 1, 2)[:, None]
     return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+@functools.cache
+def turns(dim: int, theta: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Each pair's angle per position, (dim/2,)."""
+    with torch.inference_mode(False):
+        return theta ** (-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -92,7 +92,7 @@ class MambaMixer(Mixer):
         return self.out_proj(y.to(z.dtype)), MambaState(window, h)
 
 
-def first_dt(size: int, low: float, high: float, floor: float) -> Tensor:
+def first_dt(size: int, low: float, high: float, floor: float, generator: torch.Generator | None = None) -> Tensor:
     """Biases (size,) whose softplus is spread evenly in the logarithm between low and high (Mamba, section 3.6)."""
-    dt = torch.exp(torch.rand(size) * (math.log(high) - math.log(low)) + math.log(low)).clamp(min=floor)
+    dt = torch.exp(torch.rand(size, generator=generator) * (math.log(high) - math.log(low)) + math.log(low)).clamp(min=floor)
     return dt + torch.log(-torch.expm1(-dt))
