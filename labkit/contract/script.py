@@ -40,7 +40,9 @@ def feed(model, cache, text, new, mask=None, position=None):
         given["attention_mask"] = real
 {places}    out = model(text[:, -new:], **given)
     for i in range(len(text)):
-        now = out.logits[i] if mask is None else out.logits[i][real[i, -new:] == 1]
+        if not real[i].any():
+            continue
+        now = out.logits[i] if out.logits.shape[1] != new else out.logits[i][real[i, -new:] == 1]
         want = clean(text[i:i + 1, real[i] == 1], use_cache=False).logits[0]
         want = want[len(want) - real[i, -new:].sum():]
         same = now.shape == want.shape

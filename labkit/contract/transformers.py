@@ -162,12 +162,14 @@ class CausalLM(Subject):
         if not hasattr(state.cache, "crop"):
             raise NotSupported("its cache has no crop")
         new = replace(state, text=state.text[:, :length], mask=None if state.mask is None else state.mask[:, :length])
+        self.note("do", new, f"crop({length - state.length})")
         try:
             state.cache.crop(length - state.length)
         except RuntimeError as error:                       # the library's way to refuse
-            self.note("try", state, f"crop({length - state.length})")
+            if self.logging:
+                self.log[-1] = ("try", state, self.log[-1][2])
             raise NotImplementedError(str(error)) from error
-        return self.note("do", new, f"crop({length - state.length})")
+        return new
 
     def reset(self, state: Session) -> Session:
         if not hasattr(state.cache, "reset"):
