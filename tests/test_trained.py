@@ -49,7 +49,7 @@ def test_the_table_names_every_model():
 def test_a_model_scores_what_the_readme_states(name):
     share = stated()[name]
     assert accuracy(trained(name), 400) >= share - 0.005    # two of 400 may be ties that fall another way elsewhere
-    assert accuracy(trained(name), 200, seed=1) >= share - 0.03, "other questions: much worse than stated"
+    assert accuracy(trained(name), 200, seed=1) >= share - 0.05, "other questions: three standard errors worse"
     assert share > 0.5, "a model that does not use the text shows no price"
 
 
