@@ -74,11 +74,14 @@ def selective_scan(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Te
     if x.shape[1] == 1:
         return _selective_step(x, dt, A, B, C, h)
     h, A, ys = h.mT, (A.mT * LOG2E).contiguous(), []            # (B, N, C): long rows are fast
-    block = max(1, 100_000 // max(1, h.numel()))                # tokens whose decays stay in the processor's cache
+    block = max(1, 200_000 // max(1, h.numel()))                # tokens whose decays stay in the processor's cache
+    room = [None, None] if _recording(x, dt, A, B, h) else [dt.new_empty(len(dt), block, *A.shape) for _ in range(2)]
     for xs, dts, bs, cs in zip(*(t.unsqueeze(2).split(block, 1) for t in (x, dt, B, C))):   # (B, T, 1, C or N)
-        hs = _steps((dts * A).exp2_(), dts * xs * bs.mT, h)     # (B, T, N, C)
+        a, u = (r if r is None else r[:, :xs.shape[1]] for r in room)           # new memory for each block is slow
+        a, u = torch.mul(dts, A, out=a).exp2_(), torch.mul(dts * xs, bs.mT, out=u)          # (B, T, N, C)
+        hs = _steps(a, u, h, out=u if room[0] is not None else None)
         ys.append((cs @ hs).squeeze(2))                         # (B, T, C)
-        h = hs[:, -1]
+        h = hs[:, -1].clone()
     return torch.cat(ys, 1), h.mT.clone(memory_format=torch.contiguous_format)
 
 
@@ -172,13 +175,18 @@ def _delta_step(q, k, v, g, beta, h):
     return (q @ now).view(v.shape), now.view(h.shape)
 
 
-def _steps(a: Tensor, u: Tensor, h: Tensor) -> Tensor:
-    """Every h_t = a_t * h_(t-1) + u_t along dim 1, one after the other, (B, L, ...)."""
-    recording = torch.is_grad_enabled() and any(t.requires_grad for t in (a, u, h))
-    y = None if recording else torch.empty_like(u)              # autograd wants a new tensor for each step
+def _recording(*tensors: Tensor) -> bool:
+    """True where autograd needs every result in a tensor of its own."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+def _steps(a: Tensor, u: Tensor, h: Tensor, out: Tensor | None = None) -> Tensor:
+    """Every h_t = a_t * h_(t-1) + u_t along dim 1, one after the other, (B, L, ...); out may be u itself."""
+    recording = _recording(a, u, h)
+    y = None if recording else torch.empty_like(u) if out is None else out
     outs, hs = [None] * u.shape[1] if recording else y.unbind(1), []
-    for a_t, u_t, out in zip(a.unbind(1), u.unbind(1), outs):
-        h = torch.addcmul(u_t, a_t, h, out=out)
+    for a_t, u_t, out_t in zip(a.unbind(1), u.unbind(1), outs):
+        h = torch.addcmul(u_t, a_t, h, out=out_t)
         hs.append(h)
     return torch.stack(hs, 1) if recording else y
 
