@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from labkit.faults.samples import redraw
 from labkit.mixers import Attention, GatedDeltaNet, GriffinBlock, Mamba2Mixer, MambaMixer, ShortConv
 
 FAMILIES = {
@@ -16,29 +17,6 @@ FAMILIES = {
     "attention": (Attention, dict(hidden_size=8, num_attention_heads=4, num_key_value_heads=2, attention_bias=True,
                                   sliding_window=5)),
 }
-
-
-@torch.no_grad()
-def redraw(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Weights at unit gain and nowhere zero, dt around 0.05 to 0.3: a lost state then shows at full size."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, weight in module.named_parameters():
-        draw = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-        leaf = name.rsplit(".", 1)[-1]
-        if leaf == "A_log":
-            draw = draw * 0.5
-        elif leaf == "recurrent_param":
-            draw = draw * 0.5 - 2
-        elif "dt" in name and weight.dim() == 1:
-            draw = draw * 0.5 - 2
-        elif "norm" in name or leaf == "D":
-            draw = 1 + 0.2 * draw
-        elif weight.dim() > 1:
-            draw = draw * (weight.shape[1:].numel() ** -0.5)
-        else:
-            draw = draw * 0.3
-        weight.copy_(draw)
-    return module.eval()
 
 
 def build(family: str, seed: int = 0, dtype=torch.float64, **options) -> nn.Module:

@@ -43,7 +43,7 @@ class Finding:
         if self.verdict == "silently wrong":
             place = "" if self.position is None else f"; first wrong at position {self.position}, row {self.row}"
             size = f"; error {self.error:.1e} of {self.scale:.1e}" if self.scale else ""
-            strip = f" [{self.strip}]" if self.strip else ""
+            strip = f" [{self.strip[:40]}{'…' if len(self.strip) > 40 else ''}]" if self.strip else ""
             line += f": {self.counterexample}{place}{strip}{size}" + (f"; {self.message}" if self.message else "")
         elif self.verdict == "raises":
             line += f": {self.counterexample}: {self.message}"
