@@ -17,7 +17,9 @@ if find_spec("torch") is None:                      # `python -m labkit doctor` 
 else:
     import torch
 
+    from . import faults
     from .cache import Cache
+    from .contract import check
     from .generate import generate
     from .model import HybridLM
     from .trained import load
@@ -25,4 +27,4 @@ else:
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
 
-__all__ = ["Cache", "HybridLM", "generate", "load"]
+__all__ = ["Cache", "HybridLM", "check", "faults", "generate", "load"]

@@ -4,9 +4,10 @@
 """
 
 from .checker import check
+from .diagnose import Diagnosis, diagnose
 from .laws import LAWS
 from .report import Finding, Report
 from .subjects import FunctionSubject, MixerSubject, ModelSubject, Subject, subject_of
 
-__all__ = ["LAWS", "Finding", "FunctionSubject", "MixerSubject", "ModelSubject", "Report", "Subject", "check",
+__all__ = ["LAWS", "Diagnosis", "Finding", "FunctionSubject", "MixerSubject", "ModelSubject", "Report", "Subject", "check", "diagnose",
            "subject_of"]
