@@ -9,5 +9,5 @@ from .laws import LAWS
 from .report import Finding, Report
 from .subjects import FunctionSubject, MixerSubject, ModelSubject, Subject, subject_of
 
-__all__ = ["LAWS", "Diagnosis", "Finding", "FunctionSubject", "MixerSubject", "ModelSubject", "Report", "Subject", "check", "diagnose",
-           "subject_of"]
+__all__ = ["LAWS", "Diagnosis", "Finding", "FunctionSubject", "MixerSubject", "ModelSubject", "Report", "Subject", "check",
+           "diagnose", "subject_of"]

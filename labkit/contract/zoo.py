@@ -1,7 +1,7 @@
 """Tiny models of the installed transformers: which architectures carry state, and how each is built offline."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path

@@ -57,8 +57,7 @@ class Fault:
 
     def diff(self) -> str:
         """The unified difference between the right and the faulty source."""
-        old, new = (["\n".join(source_of(part) for part in parts)][0].splitlines(keepends=True)
-                    for parts in (self.right, self.faulty))
+        old, new = ("\n".join(map(source_of, parts)).splitlines(keepends=True) for parts in (self.right, self.faulty))
         return "".join(difflib.unified_diff(old, new, "right", self.record.id))
 
 

@@ -1,7 +1,5 @@
 """Padding that leaks into window and state."""
 
-import torch
-
 from ..mixers import Mamba2Mixer
 from . import samples
 from .base import Record, add_mixer_fault
