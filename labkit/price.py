@@ -15,6 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from . import faults
 from .cache import Cache
 from .corpus import question
 from .files import data_folder
@@ -87,6 +88,24 @@ def stale_position(model):
         y, held = forward(x, replace(state, first=state.first - state.seen, seen=torch.zeros_like(state.seen)), mask)
         return y, replace(held, first=held.first + state.seen, seen=held.seen + state.seen)
     return replaced(model, change, lambda mixer: getattr(mixer, "rope_theta", None) is not None)
+
+
+def of_fault(name: str):
+    """A silent mixer fault of the catalogue as a fault of a model: of_fault("clamp-lost")."""
+    cls = type(faults.get(name).subject(0).mixer)
+    feed = feed_padded if faults.get(name).record.incident == "padding-continued" else feed_pieces
+
+    @contextmanager
+    def fault(model):
+        mixers = [layer.mixer for layer in model.layers if type(layer.mixer) is cls.__mro__[1]]
+        for mixer in mixers:
+            mixer.__class__ = cls
+        try:
+            yield feed if mixers else None
+        finally:
+            for mixer in mixers:
+                mixer.__class__ = cls.__mro__[1]
+    return fault
 
 
 def padding_as_text(model):
