@@ -8,7 +8,7 @@ from matplotlib.text import Text
 from PIL import Image, ImageChops
 
 from labkit.conv import causal_conv
-from labkit.figures import ConvWindow, conv_window, error_sizes
+from labkit.figures import ConvWindow, Panel, conv_window, error_sizes, who_wrote
 from labkit.figures.conv_window import KINDS, cut, kinds, label, positions, say_cut, trace
 from labkit.figures.error_sizes import measure
 from labkit.lesson import exercise_01
@@ -76,8 +76,42 @@ def test_error_sizes_are_measured():
     assert 1e-9 < errors[0] < 1e-6 and 1e-4 < errors[1] < 2e-2 and errors[3] > 0.1
 
 
+def ring(right, slots=4):
+    """Two panels of a ring: token t in slot t % 4 where it is right, in the last slot once it is full where not."""
+    def rows(place):
+        held, seen = [None] * slots, []
+        for t in range(7):
+            held[place(t)] = f"t{t}"
+            seen.append(list(held))
+        return seen
+    names, times = [f"slot {s}" for s in range(slots)], [f"token {t}" for t in range(7)]
+    return [Panel("right", names, times, rows(lambda t: t % slots)),
+            Panel("watched", names, times, rows((lambda t: t % slots) if right else lambda t: min(t, slots - 1)))]
+
+
+def test_who_wrote_says_what_differs():
+    _, faulty = who_wrote(ring(False))
+    _, right = who_wrote(ring(True))
+    assert right == "right: no wrong slot. watched: no wrong slot."
+    assert faulty == ("right: no wrong slot. watched: 9 wrong slots, first at “token 4” (slot 0, slot 1, slot 2, "
+                      "slot 3), written by t0, t4, t1, t5, t2, t6.")
+
+
+def test_who_wrote_takes_marks_words_and_any_sizes():
+    panels = [Panel("a", ["x", ""], ["now"], [["p", None]]), Panel("b", [""] * 30, ["now"], [["p"] * 30])]
+    figure, said = who_wrote(panels, {(0, 0, 0), (0, 0, 1), (1, 0, 29)}, {"p": "padding"})
+    assert said == ("a: 2 wrong slots, first at “now” (x, slot 2), written by padding, nobody. "
+                    "b: 1 wrong slot, first at “now” (slot 30), written by padding.")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["p", "–"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p = padding", "wrong slot"]
+    assert who_wrote(panels)[1] == "a: no wrong slot. b: no wrong slot."            # other shapes are not compared
+    with pytest.raises(ValueError, match="2 slots, but its rows of writers have .1. entries"):
+        Panel("c", ["x", "y"], ["now"], [["p"]])
+
+
 @pytest.mark.parametrize("drawn", [conv_window(lesson.zeros_for_the_past, 4, 1, 3),
-                                   error_sizes(lesson.zeros_for_the_past)], ids=["conv_window", "error_sizes"])
+                                   error_sizes(lesson.zeros_for_the_past), who_wrote(ring(False))],
+                         ids=["conv_window", "error_sizes", "who_wrote"])
 def test_no_text_is_smaller_than_nine_points(drawn):
     texts = [text for text in drawn[0].findobj(Text) if text.get_text().strip() and text.get_visible()]
     assert len(texts) > 10 and min(text.get_fontsize() for text in texts) >= 9

@@ -3,5 +3,6 @@
 from .bars import accuracy_bars
 from .conv_window import ConvWindow, conv_window
 from .error_sizes import error_sizes
+from .who_wrote import Panel, who_wrote
 
-__all__ = ["ConvWindow", "accuracy_bars", "conv_window", "error_sizes"]
+__all__ = ["ConvWindow", "Panel", "accuracy_bars", "conv_window", "error_sizes", "who_wrote"]
