@@ -20,7 +20,7 @@ from .cache import Cache
 from .corpus import question
 from .files import data_folder
 from .mixers.base import Mixer
-from .recall import CUTS, accuracy, feed_pieces
+from .recall import CUTS, accuracy, answers, feed_pieces
 from .trained import load
 
 PADDING = 4             # columns of padding that each piece of a padded prompt gets
@@ -152,6 +152,26 @@ def price(preset: str, n: int = 200, places: Sequence[str] = CUTS[1:], faults: M
                 faulty = accuracy(model, n, place, feed)
             rows.append(Row(preset, name, place, right[place], faulty, accuracy(model, n, place, feed), chance))
     return rows
+
+
+def first_wrong(preset: str, fault: Callable, place: str, n: int = 200) -> str:
+    """The first of n held-out questions that the fault turns wrong, in words.
+
+    Args:
+        preset: the trained model.
+        fault: a function of the model, as in FAULTS.
+        place: of the cut, of recall.CUTS.
+    """
+    model = load(preset)
+    for start in range(0, n, 20):
+        examples = [question(i) for i in range(start, min(start + 20, n))]
+        right = answers(model, examples, place)
+        with fault(model) as feed:
+            faulty = answers(model, examples, place, feed)
+        for i, (example, before, after) in enumerate(zip(examples, right, faulty)):
+            if before == example.answer.rstrip(".") != after:
+                return f"Question {start + i}: “{example.prompt}”\nRight: “{before.strip()}”. Faulty: “{after.strip()}”."
+    return f"None of {n} questions turns wrong."
 
 
 def scores() -> str:

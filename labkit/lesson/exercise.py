@@ -5,7 +5,9 @@ failure is the simplest counterexample, then fresh random ones, new at every run
 cases alone: the same answer gets the same lines each time.
 """
 
+import functools
 import inspect
+import itertools
 import random
 import textwrap
 from collections.abc import Callable, Iterable
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 
 from . import progress
 from .card import Card, diff
-from .judge import NotTried, own_line
+from .judge import NotTried, WrongForm, own_line
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,28 @@ class Exercise:
         return Card("info", "One right answer; there are others." + (
             " Lines with - are yours, lines with + are new." if lines else ""),
             lines or [">" + line for line in solution.splitlines()])
+
+
+def guarded(judge):
+    """An `attempt` from judge(function, case) -> Attempt: what the learner's function raises becomes the problem."""
+    @functools.wraps(judge)
+    def attempt(function, case):
+        try:
+            return judge(function, case)
+        except NotTried:
+            raise
+        except WrongForm as form:
+            return Attempt(str(form))
+        except Exception as error:
+            return Attempt(f"the function raises {type(error).__name__}", error=error)
+    return attempt
+
+
+def every_cut(length):
+    """All ways to cut `length` tokens into pieces, few pieces first; every_cut(2) is [(2,), (1, 1)]."""
+    cuts = [tuple(len(run) for run in "".join("o" + "|" * bar for bar in (*bars, 0)).split("|"))
+            for bars in itertools.product((0, 1), repeat=length - 1)]
+    return sorted(cuts, key=len)
 
 
 def source(function):

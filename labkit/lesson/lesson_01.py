@@ -1,12 +1,11 @@
 """Lesson 01, the window: its questions, and the experiments that answer them."""
 
-import itertools
-
 import torch
 import torch.nn.functional as F
 
 from ..figures.conv_window import ConvWindow, bad_positions, cut, kinds, trace
 from .card import Card
+from .exercise import every_cut
 from .exercise_01 import EXERCISE, Pieces, attempt, feed, zeros_for_the_past
 from .judge import NotTried, call
 from .question import Option, Question, claim
@@ -97,9 +96,8 @@ def picture(function):
 
 def prove(function, length=8):
     """Feed `length` tokens in every possible cut, for K = 1 to 4. Returns a Card."""
-    cuts = [tuple(len(run) for run in "".join("o" + "|" * bar for bar in (*bars, 0)).split("|"))
-            for bars in itertools.product((0, 1), repeat=length - 1)]
-    cases = [Pieces(kernel, sizes, 2, 3) for sizes in sorted(cuts, key=len) for kernel in range(1, 5)]
+    cuts = every_cut(length)
+    cases = [Pieces(kernel, sizes, 2, 3) for sizes in cuts for kernel in range(1, 5)]
     try:
         failed = next((case for case in cases if attempt(function, case).problem), None)
     except NotTried:
