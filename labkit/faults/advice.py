@@ -4,8 +4,11 @@
     outcome = case.run()                        # outcome.verdict, outcome.evidence
 """
 
+import functools
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 VERDICTS = ("right", "partly", "wrong", "impossible", "silently wrong")
 
@@ -69,12 +72,22 @@ def advise(id: str, says: str, verdict: str, reason: str, where: str = "a port i
     return add
 
 
+@functools.cache
+def load_all() -> None:
+    """Import every file advice_*.py beside this one, once: each fills the list."""
+    package = __name__.rpartition(".")[0]
+    for found in pkgutil.iter_modules(import_module(package).__path__):
+        if found.name.startswith("advice_"):
+            import_module(f"{package}.{found.name}")
+
+
 def get(id: str) -> Advice:
     """The advice of that id.
 
     Raises:
         KeyError: there is none; the message lists those that there are.
     """
+    load_all()
     if id not in ADVICE:
         raise KeyError(f"no advice is named {id!r}; there is {', '.join(ADVICE)}")
     return ADVICE[id]
@@ -82,4 +95,5 @@ def get(id: str) -> Advice:
 
 def of(incident: str) -> list[Advice]:
     """All advice about an incident."""
+    load_all()
     return [each for each in ADVICE.values() if each.incident == incident]
