@@ -10,7 +10,6 @@ away again. It gives the driver that feeds the prompts, or None where no layer o
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -51,12 +50,17 @@ def replaced(model, change: Callable, fits: Callable[[Mixer], bool], feed: Calla
     """`change(forward, x, state, mask)` in place of `forward(x, state, mask)`, in every mixer that fits."""
     mixers = [layer.mixer for layer in model.layers if fits(layer.mixer)]
     for mixer in mixers:
-        mixer.forward = partial(change, mixer.forward)
+        mixer.forward = instead(change, mixer.forward)
     try:
         yield feed if mixers else None
     finally:
         for mixer in mixers:
             del mixer.forward
+
+
+def instead(change: Callable, forward: Callable) -> Callable:
+    """A forward of a mixer that asks `change` what to do."""
+    return lambda x, state=None, mask=None: change(forward, x, state, mask)
 
 
 def dropped_chunk(model):
