@@ -56,7 +56,7 @@ def presets(name: str, hidden: int = 64) -> list[tuple[str, dict]]:
     full, nope = ("attention", heads), ("attention", {**heads, "rope_theta": None})
     local = ("attention", {**heads, "sliding_window": 64})
     return {"short-conv": [short, short, full], "mamba": [mamba] * 2, "mamba2": [mamba2] * 2,
-            "griffin": [griffin, griffin, local], "gated-delta": [delta, delta, delta, full],
+            "griffin": [griffin, griffin, local] * 2, "gated-delta": [delta, delta, delta, full],
             "attention": [full, full, full, nope], "hybrid": [mamba2, full, mamba2, full]}[name]
 
 

@@ -5,7 +5,7 @@
 """
 
 from . import (cache_faults, cache_position, different_depths, dropped_chunk, empty_cache, expected_cpu,  # noqa: F401
-               padding_continued)
+               one_law_each, padding_continued)
 from .base import CATALOGUE, Fault, Record, break_model, reclass
 
 __all__ = ["Fault", "Record", "break_model", "get", "names", "reclass"]

@@ -84,6 +84,8 @@ class HalfDone(HybridLM):
     """Each layer's new state is put into the cache as soon as it is there."""
 
     def forward(self, input_ids, cache=None, *, position=None, mask=None):
+        if not input_ids.shape[1]:
+            return super().forward(input_ids, cache, position=position, mask=mask)
         self._check(input_ids, mask)
         cache = Cache() if cache is None else cache
         states, fingerprint = cache.begin(self, input_ids, position)
