@@ -122,6 +122,16 @@ class Exercise:
                  for name, strip in strips.items())
         return ["Token by token (. right, X wrong, ! no answer):", *lines]
 
+    def prove(self, function, cases):
+        """Run many cases, for example every cut of a text; returns a Card."""
+        try:
+            failed = next((case for case in cases if self.attempt(function, case).problem), None)
+        except NotTried:
+            return Card("not tried", f"Proof: {self.name} is not tried yet, so there is nothing to prove.")
+        if failed:
+            return Card("wrong", f"Proof: it fails on {failed}.", ["Run the check above: it names the fault."])
+        return Card("right", f"Proof: all {len(cases)} runs are right, from {cases[0]} to {cases[-1]}.")
+
     def hint(self, number):
         """Hint 1, 2 or 3: where to look, what is missing, half a line.
 
