@@ -52,8 +52,8 @@ def say(found, wanted):
     parts, below = [], torch.ones_like(missing).tril(-1)
     for t in missing.any(1).nonzero().flatten().tolist():                                   # a lost past is a block
         last = int(missing[t].nonzero().max())
-        if not found[t:, :last + 1].any():
-            parts.append(f"from output {t} on, nothing depends on inputs 0 to {last}")
+        if missing[t:, :last + 1].all() and missing.sum() == missing[t:, :last + 1].sum():
+            parts.append(f"from output {t} on, nothing depends on the input at {positions(list(range(last + 1)))}")
             break
     dropped = ~(found * below).any(0) & (wanted * below).any(0)                             # (L,) no later output left
     if dropped.any() and not parts:
@@ -76,7 +76,7 @@ def influence(panels, channels=4):
     for place, ((name, _, sizes), found) in enumerate(zip(panels, maps)):
         ax = figure.add_axes((wide * place + .055, .75 / high, wide - .07, 1 - 1.25 / high))
         light = (found / maps[0].max()).log10().clamp(-DECADES, 0).masked_fill(found == 0, -1.25 * DECADES)
-        ax.imshow(light, cmap="inferno", vmin=-1.25 * DECADES, vmax=.3)
+        ax.imshow(light.numpy(), cmap="inferno", vmin=-1.25 * DECADES, vmax=.3)
         for cells, (colour, hatch) in zip(compare(found, maps[0]), MARKS.values()):
             if cells.any():
                 ax.add_artist(_marked(cells, colour, hatch))
