@@ -112,6 +112,14 @@ def of_fault(name: str):
     return fault
 
 
+@contextmanager
+def driver(faulty: Callable):
+    """A fault of the program around the model: feed(model, ids, sizes, cache) -> logits, until the context ends."""
+    drivers = [faulty]
+    yield lambda *parts: drivers[-1](*parts)
+    drivers.append(feed_pieces)
+
+
 def padding_as_text(model):
     """Padding is mixed like real tokens; every piece of the prompt is padded, each row on another side."""
     return replaced(model, lambda forward, x, state, mask: forward(x, state, None), lambda mixer: True, feed_padded)
