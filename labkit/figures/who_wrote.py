@@ -66,7 +66,7 @@ def who_wrote(panels, marks=None, words=None):
     legend = [Patch(fc=colours[w], ec="#333333", label=f"{w} = {words[w]}") for w in writers if w in words]
     legend += [Patch(fc="white", ec=WRONG, hatch="xxx", lw=2, label="wrong slot")] if marks else []
     if legend:
-        figure.legend(handles=legend, loc="outside lower center", ncols=min(4, len(legend)), fontsize=9.5, frameon=False)
+        figure.legend(handles=legend, loc="outside lower center", ncols=min(5, len(legend)), fontsize=9.5, frameon=False)
     return figure, say_writers(panels, marks, words)
 
 

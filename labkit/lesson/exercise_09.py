@@ -1,0 +1,231 @@
+"""Exercise of lesson 09, one_round, and the wrong answers that it knows."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+
+from ..cache import Cache
+from ..faults import samples
+from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .judge import WrongForm, a, call, off
+
+MODELS = {"hybrid": samples.hybrid, "attention": samples.transformer}
+
+
+# The right answer and the wrong ones -------------------------------------------------------------------------------
+
+def one_round(model, cache, last, draft):
+    start = cache.checkpoint().length
+    best = model(torch.tensor([[last, *draft]]), cache)[0].argmax(-1).tolist()      # the token behind each of them
+    fits = 0
+    while fits < len(draft) and draft[fits] == best[fits]:
+        fits += 1
+    if fits < len(draft):                                                           # take the rest back
+        cache.rewind(start)
+        model(torch.tensor([[last, *draft[:fits]]]), cache)
+    return best[:fits + 1]
+
+
+def verify(model, cache, last, draft):
+    """What a round learns: (start, best, how many of the draft fit); the whole draft is in the cache."""
+    start = cache.checkpoint().length
+    best = model(torch.tensor([[last, *draft]]), cache)[0].argmax(-1).tolist()
+    return start, best, next((i for i, pair in enumerate(zip(draft, best)) if pair[0] != pair[1]), len(draft))
+
+
+def no_rewind(model, cache, last, draft):
+    """Faulty: the whole draft stays in the cache."""
+    _, best, fits = verify(model, cache, last, draft)
+    return best[:fits + 1]
+
+
+def keep(cache, model, start, tokens):
+    """Go back and leave these tokens in the cache."""
+    cache.rewind(start)
+    model(torch.tensor([tokens]), cache)
+
+
+def newest_too(model, cache, last, draft):
+    """Faulty: the newest token is in the cache as well, and the next round feeds it."""
+    start, best, fits = verify(model, cache, last, draft)
+    keep(cache, model, start, [last, *best[:fits + 1]])
+    return best[:fits + 1]
+
+
+def one_rejected(model, cache, last, draft):
+    """Faulty: the first token that was rejected stays."""
+    start, best, fits = verify(model, cache, last, draft)
+    keep(cache, model, start, [last, *draft[:fits + 1]])
+    return best[:fits + 1]
+
+
+def one_short(model, cache, last, draft):
+    """Faulty: the last accepted token is taken back too."""
+    start, best, fits = verify(model, cache, last, draft)
+    keep(cache, model, start, [last, *draft[:fits]][:fits])
+    return best[:fits + 1]
+
+
+def counts_matches(model, cache, last, draft):
+    """Faulty: matches behind the first mismatch count."""
+    start, best, _ = verify(model, cache, last, draft)
+    fits = sum(x == y for x, y in zip(draft, best))
+    keep(cache, model, start, [last, *draft[:fits]])
+    return best[:fits + 1]
+
+
+def draft_only(model, cache, last, draft):
+    """Faulty: the token that the model gives for free is not returned."""
+    start, _, fits = verify(model, cache, last, draft)
+    keep(cache, model, start, [last, *draft[:fits]])
+    return draft[:fits]
+
+
+# The exercise ------------------------------------------------------------------------------------------------------
+
+@lru_cache
+def model_of(kind):
+    return MODELS[kind](0).requires_grad_(False)
+
+
+def best_after(model, text):
+    """The greedy token behind a text, from one call without a cache: the reference."""
+    return int(model(torch.tensor([text]))[0, -1].argmax())
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """One case: a model, and a draft for each round; in a draft r is the token the model would choose, x is another."""
+    drafts: tuple[str, ...]
+    kind: str = "hybrid"
+    prompt: int = 3
+    seed: int = 0
+
+    def __str__(self):
+        return f"{self.kind}, {self.prompt} tokens, drafts {' '.join(draft or '(empty)' for draft in self.drafts)}"
+
+    def data(self):
+        """A model, its vocabulary, and the text so far as a list."""
+        model, draw = model_of(self.kind), torch.Generator().manual_seed(self.seed)
+        return model, torch.randint(0, model.config.vocab_size, (self.prompt,), generator=draw).tolist()
+
+    def draft(self, model, text, letters):
+        tokens = []
+        for letter in letters:
+            token = best_after(model, text + tokens)
+            tokens.append(token if letter == "r" else (token + 1) % model.config.vocab_size)
+        return tokens
+
+
+class Counted:
+    """A model that counts its calls."""
+
+    def __init__(self, model):
+        self._model, self.calls = model, 0
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        return self._model(*args, **kwargs)
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+
+def rounds(function, case):
+    """Run the rounds; yields (text before, draft, new tokens as a list, cache, model)."""
+    model, text = case.data()
+    cache = Cache()
+    model(torch.tensor([text[:-1]]), cache)
+    for letters in case.drafts:
+        draft = case.draft(model, text, letters)
+        new = call(function, Counted(model), cache, text[-1], list(draft))
+        new = new.tolist() if isinstance(new, torch.Tensor) else new
+        if not isinstance(new, (list, tuple)) or not all(isinstance(token, int) for token in new):
+            raise WrongForm(f"the function returns {a(new)}, it should return a list of token ids")
+        yield text, draft, list(new), cache, model
+        text = text + list(new)
+
+
+@guarded
+def attempt(function, case):
+    """After each round: are the new tokens the greedy ones, and does the cache go on as the text does?"""
+    marks, notes, problem = "", set(), None
+    for number, (text, draft, new, cache, model) in enumerate(rounds(function, case)):
+        right = list(text)
+        for _ in new:
+            right.append(best_after(model, right))
+        marks += "".join(".X"[x != y] for x, y in zip(text + new, right))[len(text):] or "X"
+        whole = model(torch.tensor([right]))[0, -1]                                 # (vocab,)
+        if not new:
+            problem = "no new token is returned"
+        elif text + new != right:
+            problem = "the new tokens are not those of the plain loop"
+        elif cache.length != len(right) - 1:
+            problem = f"the cache holds {cache.length} tokens, all but the newest of the text are {len(right) - 1}"
+        elif bool(off(model(torch.tensor([right[-1:]]), cache.fork())[0, -1], whole, 1e6).any()):
+            problem = "the cache has the right length, and goes on with another text"
+        if problem:
+            return Attempt(f"round {number + 1}: {problem}", marks + "!" * (len(case.drafts) - number - 1))
+        if len(new) <= len(draft) and draft[:len(new)] == new:
+            notes.add("A remark: more of a draft could have been accepted. The output is right; it takes more calls.")
+    return Attempt(None, marks, notes=tuple(notes))
+
+
+def small():
+    """Fixed cases, simplest first."""
+    for kind in MODELS:
+        yield from (Rounds(drafts, kind) for drafts in (
+            ("",), ("r",), ("x",), ("rx",), ("xr",), ("rrr", "x"), ("xr", "rr"), ("rxr", "rrx"), ("x", "", "rr", "xx")))
+
+
+def fresh(draw):
+    """8 random cases."""
+    for _ in range(8):
+        drafts = tuple("".join(draw.choice("rrx") for _ in range(draw.randint(0, 4))) for _ in range(draw.randint(1, 4)))
+        yield Rounds(drafts, draw.choice(tuple(MODELS)), draw.randint(2, 6), draw.getrandbits(32))
+
+
+CASES = [Rounds((drafts,), kind, 4, seed) for kind in MODELS for seed, drafts in enumerate(("rrx", "x", "rxr", "rr"))]
+
+
+def tokens_and_cache(function, case):
+    _, _, new, cache, _ = next(rounds(function, case))
+    return new, None if cache.tokens is None else cache.tokens[0].tolist()
+
+
+def misstep(name, says, wrong, observe=tokens_and_cache, cases=CASES):
+    return Misstep(name, says, imitates(wrong, observe, cases, right=one_round))
+
+
+REJECTED = [replace(case, seed=case.seed + 9) for case in CASES if "x" in case.drafts[0]]
+REJECTED_LATER = [case for case in REJECTED if case.drafts[0][0] == "r"]
+EXERCISE = Exercise(
+    id="09.one_round", solution=one_round, attempt=attempt, small=small, fresh=fresh,
+    shown=(Rounds(("rrr", "x", "r")), Rounds(("rxr", "rrx")), Rounds(("rxr", "rrx"), "attention")),
+    proof="a hybrid and an attention model, drafts that fit wholly, partly and not at all, and fresh random cases",
+    missteps=(
+        misstep("rejected tokens stay", "The new tokens are right, but the whole draft is still in the cache. The next "
+                "round continues a text that nobody wrote.", no_rewind),
+        misstep("the newest token is fed twice", "The cache already holds the newest token, and the next round feeds it "
+                "again. The cache must end before it.", newest_too, cases=REJECTED),
+        misstep("a rejected token is kept", "You go back one token too few: the first rejected token stays.",
+                one_rejected, cases=REJECTED),
+        misstep("an accepted token is missing", "You go back one token too far: the last accepted token is gone from the "
+                "cache.", one_short, lambda function, case: (len((seen := tokens_and_cache(function, case))[0]),
+                                                         len(seen[1])), REJECTED_LATER),
+        misstep("matches after a mismatch are counted", "You count all places where draft and model agree. Behind the "
+                "first mismatch the model read a wrong text: its word counts no more.", counts_matches,
+                observe=lambda function, case: len(tokens_and_cache(function, case)[0])),
+        misstep("the free token is thrown away", "The logits behind the last accepted token give one more token for "
+                "free. Without it a round with no match brings nothing.", draft_only,
+                observe=lambda function, case: tokens_and_cache(function, case)[0]),
+    ),
+    hints=(
+        "Where to look: the logits behind `last` judge draft[0], those behind draft[0] judge draft[1]. Where does the "
+        "agreement end, and what does the cache hold then?",
+        "What is missing: a checkpoint before the chunk. Count the draft tokens that fit, up to the first mismatch. Go "
+        "back to the checkpoint, feed last and what fits. Return what fits and one token more.",
+        "Half a line:\n    start = cache.checkpoint().length\n    best = model(...)[0].argmax(-1).tolist()\n"
+        "    cache.rewind(start); model(torch.tensor([[last, *draft[:fits]]]), cache)",
+    ))
