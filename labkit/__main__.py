@@ -9,6 +9,7 @@ COMMANDS = {
     "check": ("labkit.contract.command:main", "check a mixer or a model against the contract"),
     "bench": ("labkit.bench:main", "speed and memory, beside transformers and the machine's own limits"),
     "train": ("labkit.train:main", "make the checkpoints in data/ again"),
+    "price": ("labkit.price_page:main", "what silent faults cost on the trained models"),
     "versions": ("labkit.versions:main", "run the reported cases in named releases of transformers"),
     "report": ("labkit.lesson.report:main", "what a class got right and wrong, from its progress files"),
 }

@@ -97,3 +97,9 @@ def of(incident: str) -> list[Advice]:
     """All advice about an incident."""
     load_all()
     return [each for each in ADVICE.values() if each.incident == incident]
+
+
+def incidents() -> tuple[str, ...]:
+    """The incidents and topics with advice, first come first."""
+    load_all()
+    return tuple(dict.fromkeys(each.incident for each in ADVICE.values()))

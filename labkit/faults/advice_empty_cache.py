@@ -122,7 +122,8 @@ def manual_reset():
 
 
 @advise("empty-cache.other-branch", "An earlier call took a branch that does not fill the cache.", "impossible",
-        "Both branches fill it. What is missing in the report: an earlier call that failed before it reached the layer.",
+        "Both branches fill it. What is missing in the report: an earlier call that failed before it reached the "
+        "layer.",
         source=SOURCE)
 def other_branch():
     filled = []

@@ -111,7 +111,7 @@ class WindowOffByOne(Attention):
 
     def visible(self, held, position, padded):
         keys, values, sees = super().visible(held, position, padded)
-        if sees is None:
+        if sees is None or self.sliding_window is None:
             return keys, values, sees
         oldest = sees.int().argmax(-1, keepdim=True)
         full = sees.sum(-1, keepdim=True) >= self.sliding_window

@@ -3,33 +3,12 @@
 Unit gain matters: with the small weights that training starts from, a lost state hardly shows.
 """
 
-import torch
-from torch import nn
-
+from ..contract.lift import redraw
 from ..mixers import Attention, GriffinBlock, Mamba2Mixer, MambaMixer, ShortConv
 from ..model import HybridLM, ModelConfig
 from ..streaming import StreamingTransformer
 
 WINDOW = 5          # of the sliding attention: short, so that its end is reached
-
-
-@torch.no_grad()
-def redraw(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Weights at unit gain and nowhere zero, in float64; dt around 0.1."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, weight in module.named_parameters():
-        draw = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-        leaf = name.rsplit(".", 1)[-1]
-        if leaf == "A_log":
-            draw = draw * 0.5
-        elif leaf == "recurrent_param" or "dt" in name and weight.dim() == 1:
-            draw = draw * 0.5 - 2
-        elif "norm" in name or leaf == "D":
-            draw = 1 + 0.2 * draw
-        else:
-            draw = draw * (weight.shape[1:].numel() ** -0.5 if weight.dim() > 1 else 0.3)
-        weight.copy_(draw)
-    return module.double().eval()
 
 
 def short_conv(seed: int = 0) -> ShortConv:
