@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from .lift import Float64
+from .lift import Float64, redraw
 
 STATEFUL = re.compile(r"conv_state|recurrent_state|ssm_state|linear_cache|rnn_state|LinearAttention|time_decay")
 MODEL = re.compile(r"^class (\w+For(?:CausalLM|ConditionalGeneration))\(", re.M)
@@ -32,7 +32,7 @@ SMALL = dict(
     num_experts_per_tok=2, num_experts_per_token=2, num_expert_group=1, n_group=1, topk_group=1,
     first_k_dense_replace=1, router_hidden_size=16, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4,
     qk_nope_head_dim=8, v_head_dim=8, d_rel=4, rel_extent=64,
-    index_topk=512, index_head_dim=8, index_n_heads=2, hc_lowrank=8, hc_count=2, hc_mult=2, pad_token_id=0,
+    attention_chunk_size=8, index_topk=512, index_head_dim=8, index_n_heads=2, hc_lowrank=8, hc_count=2, hc_mult=2, pad_token_id=0,
     bos_token_id=1, eos_token_id=None, experts_implementation="eager")
 # What these fields do not say.
 SPECIAL = {
@@ -115,9 +115,14 @@ def names() -> list[str]:
     found = []
     for name, source in sources().items():
         if MODEL.search(source) and (name in CONTROLS or STATEFUL.search(source)
-                                     or "ForCausalLM(" in source and not set(_kinds(name)) <= PLAIN):
+                                     or "ForCausalLM(" in source and _mixes(set(_kinds(name)))):
             found.append(name)
     return sorted(found, key=lambda name: (name not in CONTROLS, name))
+
+
+def _mixes(kinds: set[str]) -> bool:
+    """True for kinds of layers beyond plain attention, and for full attention beside sliding or chunked."""
+    return not kinds <= PLAIN or len(kinds & {"full_attention", "sliding_attention", "chunked_attention"}) > 1
 
 
 def _kinds(name: str) -> list[str]:
@@ -156,6 +161,8 @@ def recipes(name: str) -> list[Recipe]:
     options = {key: value for key, value in SMALL.items() if key in known}
     if "kv_lora_rank" in known:                             # latent attention: no shared key heads
         options |= {"num_key_value_heads": 4, "head_dim": 4}
+    if _mixes(plain := set(_kinds(name))) and plain <= PLAIN and "sliding_window" in known:
+        options["sliding_window"] = 5                       # short, so that its end is reached
     orders = [options | order | SPECIAL.get(name, {}) for order in ORDERS.get(name) or _orders(name, known)]
     made = [("" if len(orders) == 1 else f"{_first(cls, order)} first", order) for order in orders]
     if "time_step_limit" in known:
@@ -165,7 +172,7 @@ def recipes(name: str) -> list[Recipe]:
     if biases:                                              # they leak out of padding; most releases have none
         made.append(("no projection bias", orders[0] | biases))
     for window in ("sliding_window", "sliding_window_size", "attention_window_size"):
-        if orders[0].get(window) and (name == "mistral" or "sliding" in str(_kinds(name)) or window[0] == "a"):
+        if (orders[0].get(window) or 5) > 5 and (name == "mistral" or "sliding" in str(_kinds(name)) or window[0] == "a"):
             made.append(("short window", orders[0] | {window: 5}))
     config = cls.__name__
     if models[0].endswith("ForConditionalGeneration"):      # a text model in a model of several parts
@@ -219,23 +226,3 @@ def build(recipe: Recipe) -> nn.Module:
     finally:
         torch.set_default_dtype(torch.float32)
     return redraw(model)
-
-
-@torch.no_grad()
-def redraw(model):
-    """Weights at unit gain and nowhere zero, float64, eval: a lost state then shows at full size."""
-    generator = torch.Generator().manual_seed(0)
-    for name, weight in model.named_parameters():
-        draw = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
-        if "A_log" in name or "decay" in name:
-            draw = draw * 0.5
-        elif "recurrent_param" in name or "dt" in name and weight.dim() == 1:
-            draw = draw * 0.5 - 2                           # time steps of 0.05 to 0.3
-        elif "norm" in name or name.endswith(".D"):
-            draw = 1 + 0.2 * draw
-        elif weight.dim() > 1:
-            draw = draw * weight.shape[-1] ** -0.5
-        else:
-            draw = draw * 0.3
-        weight.copy_(draw)
-    return model.double().eval()
