@@ -26,7 +26,7 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "OMP_NUM_THREADS"
            "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
 CHANGING = {re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"): "{:032x}",       # ids of widget models
             re.compile(r"0x[0-9a-f]{6,}"): "0x{:012x}",                           # addresses
-            re.compile(r"[^\s\"]*ipykernel_\d+[/\\]+\d+\.py"): "CELL.py"}            # a cell's file
+            re.compile(r"[^\s\"]{0,99}ipykernel_\d+[/\\]+\d+\.py"): "CELL.py"}            # a cell's file
 
 
 def prepare(source):
