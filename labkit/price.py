@@ -199,7 +199,7 @@ def scores() -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text, one line each; what costs less than 5 points in a hundred is marked."""
-    lines = [f"{'preset':12}{"fault":32}{'cut':22}{'right':>7}{'faulty':>9}{'repaired':>10}{'chance':>8}"]
+    lines = [f"{'preset':12}{'fault':32}{'cut':22}{'right':>7}{'faulty':>9}{'repaired':>10}{'chance':>8}"]
     for r in rows:
         cheap = "   costs little" if r.right - r.faulty < 0.05 else ""
         lines.append(f"{r.preset:12}{r.fault:32}{r.place:22}{r.right:7.1%}{r.faulty:9.1%}{r.repaired:10.1%}"
