@@ -1,0 +1,189 @@
+"""Exercise of lesson 06, attend: one store for all, and the wrong answers that it knows."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+
+from ..figures.conv_window import say_cut
+from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .judge import call, off, strip, want_tensor
+
+
+class Store:
+    """Keys and values of one conversation, oldest first. `chunks` is the second store of the faulty version."""
+
+    keys = values = None
+
+    @property
+    def length(self):
+        return 0 if self.keys is None else self.keys.shape[2]
+
+    def append(self, k, v):
+        """Add k and v (B, H, L, D); returns all keys and all values, (B, H, T, D)."""
+        self.keys = k if self.keys is None else torch.cat([self.keys, k], 2)
+        self.values = v if self.values is None else torch.cat([self.values, v], 2)
+        return self.keys, self.values
+
+    @cached_property
+    def chunks(self):
+        return Store()
+
+
+# The right answer and the wrong ones -------------------------------------------------------------------------------
+
+def attend(q, k, v, store, position):
+    if position != store.length:
+        raise ValueError(f"position {position} was asked for, but the store holds {store.length} tokens")
+    keys, values = store.append(k, v)                                                           # (B, H, T, D)
+    length, held = q.shape[2], keys.shape[2]
+    sees = torch.ones(length, held, dtype=torch.bool).tril(held - length)                       # (L, T)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=sees)
+
+
+def masked(mask):
+    """Faulty: attend with another mask, mask(L, T) -> (L, T) bool."""
+    def attend(q, k, v, store, position):
+        keys, values = store.append(k, v)
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask(q.shape[2], keys.shape[2]))
+    return attend
+
+
+def all_seen(length, held):
+    return torch.ones(length, held, dtype=torch.bool)
+
+
+def top_left(length, held):
+    return all_seen(length, held).tril()
+
+
+def top_left_chunks(length, held):
+    return top_left(length, held) if length > 1 else all_seen(length, held)
+
+
+# The exercise ------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Talk:
+    """One case: the pieces of one text; behind them, where `astray`, calls at a wrong position."""
+    sizes: tuple[int, ...]
+    astray: bool = False
+    batch: int = 2
+    heads: int = 2
+    dim: int = 4
+    dtype: torch.dtype = torch.float32
+    seed: int = 0
+
+    def __str__(self):
+        return f"{say_cut(self.sizes)}{', then a wrong position' * self.astray}"
+
+    def data(self):
+        """q, k, v, each (B, H, L, D)."""
+        draw = torch.Generator().manual_seed(self.seed)
+        shape = (3, self.batch, self.heads, sum(self.sizes), self.dim)
+        return (2 * torch.randn(shape, generator=draw)).to(self.dtype)
+
+
+def uncut(q, k, v):
+    """The reference, made without any store: every query sees the keys up to its own token."""
+    q, k, v = (part.double() for part in (q, k, v))
+    scores = q @ k.mT / q.shape[-1] ** 0.5                                                      # (B, H, L, L)
+    future = torch.arange(q.shape[2])[:, None] < torch.arange(q.shape[2])
+    return scores.masked_fill(future, -torch.inf).softmax(-1) @ v
+
+
+def feed(function, case):
+    """The outputs (B, H, L, D) of all pieces, and the store."""
+    data, store, outputs, fed = case.data(), Store(), [], 0
+    for piece in data.split(list(case.sizes), 3):
+        y = call(function, *piece.clone(), store, fed)
+        want_tensor(y, "the result", piece.shape[1:], case.dtype)
+        outputs.append(y)
+        fed += piece.shape[3]
+    return torch.cat(outputs, 2), store
+
+
+def refusal(function, case, store):
+    """What is wrong with how a call at a wrong position is answered; None when it is refused as it should be."""
+    length = store.length
+    for position in {length + 1, max(length - 1, 0), 0} - {length}:
+        try:
+            call(function, *case.data()[..., :1, :], store, position)
+        except ValueError:
+            if store.length != length:
+                return "a call at a wrong position is refused, but the store holds its tokens all the same"
+        else:
+            return f"position {position} is accepted, although the store has length {length}"
+    return None
+
+
+@guarded
+def attempt(function, case):
+    y, store = feed(function, case)
+    data = case.data()
+    bad = off(y, uncut(*data), data[2].double().abs().sum(2, keepdim=True), ulps=16).any(1).any(-1)     # (B, L)
+    problem = ("the result is not that of the uncut text" if bad.any() else
+               None if store.length == y.shape[2] else
+               f"the store has length {store.length}, it should be {y.shape[2]}")
+    return Attempt(problem or (refusal(function, case, store) if case.astray else None), strip(bad))
+
+
+CUTS = ((12,), (4, 8), (1,) * 12, (4, 1, 1, 1, 1, 4), (2, 3))
+
+
+def small():
+    """Fixed cases, simplest first."""
+    yield from (Talk(sizes) for sizes in ((1,), (2,), (1, 1), (2, 2), (2, 1, 2), (3, 0, 2), *CUTS))
+    yield from (Talk((5, 1, 3), False, 3, 1, 6, dtype) for dtype in (torch.float64, torch.bfloat16))
+    yield from (Talk(sizes, astray=True) for sizes in ((1,), (3, 2), (2, 0)))
+
+
+def fresh(draw):
+    """12 random cases."""
+    for _ in range(12):
+        sizes = tuple(draw.randint(0, 4) for _ in range(draw.randint(1, 6)))
+        yield Talk((draw.randint(1, 4), *sizes), True, draw.randint(2, 4), draw.randint(1, 3), draw.randint(1, 6),
+                   draw.choice((torch.float32, torch.float64)), draw.getrandbits(32))
+
+
+def decode_is_missed(function):
+    """Right on every cut but the one with a chunk after single tokens; there the last chunk alone is wrong."""
+    strips = {sizes: attempt(function, Talk(sizes)).strip for sizes in CUTS}
+    return {sizes: marks for sizes, marks in strips.items() if "X" in marks} == {(4, 1, 1, 1, 1, 4): "........XXXX"}
+
+
+def refused_late(function):
+    """The results are right; a refused call leaves its tokens in the store."""
+    case = Talk((3, 2))
+    _, store = feed(function, case)
+    return "all the same" in (refusal(function, case, store) or "")
+
+
+def wrong(name, says, mask):
+    """A Misstep that masks as another mask does."""
+    return Misstep(name, says, imitates(masked(mask), lambda function, case: feed(function, case)[0],
+                                        [Talk(sizes) for sizes in CUTS], right=attend))
+
+
+EXERCISE = Exercise(
+    id="06.attend", solution=attend, attempt=attempt, small=small, fresh=fresh, shown=tuple(map(Talk, CUTS[:4])),
+    proof="eleven cuts, three dtypes, pieces of 0 tokens, wrong positions, and fresh random cases",
+    missteps=(
+        Misstep("a second store, and a writer that does not fill it", "Only a chunk after single tokens fails: these "
+                "tokens went into one store, the chunk reads the other. Keep one store, for all writers and readers.",
+                decode_is_missed),
+        wrong("no mask", "Each token sees the whole chunk, its own future too. Only the last row of a chunk is right.",
+              all_seen),
+        wrong("the mask is aligned to the oldest keys", "is_causal=True lets the first query see the first key only. "
+              "With a past in the store the first query must see that past: shift the triangle by T - L.", top_left),
+        wrong("the mask of chunks is aligned to the oldest keys", "Single tokens are right, so a decode test sees "
+              "nothing. In a chunk the first query sees the first key only: shift the triangle by T - L.",
+              top_left_chunks),
+        Misstep("refused, but half done", "The tokens are stored before the position is checked, so a refused call "
+                "leaves the store longer. Check first, then write.", refused_late)),
+    hints=(
+        "Where to look: who writes to store.chunks, and who reads it? Does every token of the text get there?",
+        "What is missing: first refuse a position that is not store.length. Then one append for all lengths. Query i "
+        "of L sees the first T - L + i + 1 of T keys.",
+        "Half a line:\n    sees = torch.ones(L, T, dtype=torch.bool).tril(T - L)"))
