@@ -96,7 +96,7 @@ def start_at_zero():
     return verdict, f"Fresh model: {fresh}. A used one, where a new text starts with one token: {again}."
 
 
-@advise("empty-cache.one-code-path", "Use one kind of call only: do not alternate position 0 and later positions.", "wrong",
+@advise("empty-cache.one-code-path", "Use one kind of call only: do not alternate position 0 and later ones.", "wrong",
         "To alternate is the protocol: one call at 0, then calls behind it. Position 0 each time forgets the past.",
         source=SOURCE)
 def one_code_path():
@@ -109,7 +109,8 @@ def one_code_path():
 
 
 @advise("empty-cache.manual-reset", "It happens after the cache was reset by hand, or used up.", "impossible",
-        "The model has no call that resets or takes a state. No row of calls brings a state back to empty.", source=SOURCE)
+        "The model has no call that resets or takes a state. No row of calls brings a state back to empty.",
+        source=SOURCE)
 def manual_reset():
     port, x = Port(), text(3)
     names = [name for layer in (*port.layers, port) for name in dir(layer) if "reset" in name or "clear" in name]
@@ -180,7 +181,7 @@ def replays() -> dict[str, str]:
     }
 
 
-@advise("empty-cache.catch-and-replay", "Catch the error, feed the prompt at position 0, and repeat the call.", "partly",
+@advise("empty-cache.catch-and-replay", "Catch the error, feed the prompt at position 0, repeat the call.", "partly",
         "Right in one of six situations. Elsewhere it raises again, or the answer is wrong and nothing is said.",
         source=SOURCE)
 def catch_and_replay():

@@ -1,0 +1,215 @@
+"""Lesson 02, empty cache: its questions, and the experiments that answer them."""
+
+import itertools
+
+import torch
+
+from .. import faults
+from ..contract import check
+from ..conv import causal_conv
+from ..faults.advice_empty_cache import Port, judge, text
+from ..figures import Panel, who_wrote
+from ..price import driver
+from .card import Card
+from .exercise_02 import EXERCISE, LAYERS, Calls, layer, reference, run_layers, writes_as_it_goes
+from .question import Option, Question, claim
+
+__all__ = ["EXERCISE", "QUESTIONS", "fresh_call", "half_done", "in_library", "missing_is_zeros", "missing_state",
+           "noticed", "picture", "prove", "relatives", "retry", "two_ways", "window_sources"]
+
+QUESTIONS = {
+    "window": Question("02.window", "From lesson 01. K = 4, so the window holds 3 inputs. A chunk of 2 tokens comes. "
+                                    "Where do the 3 inputs of the next window come from?", (
+        Option((0, 3), "all from the chunk", "The chunk has only 2."),
+        Option((1, 2), "1 from the old window, 2 from the chunk", ""),
+        Option((3, 0), "all from the old window", "Then the window would never move."),
+        Option((0, 2), "2 from the chunk and a zero", "A zero says that the input was 0. It was not."))),
+    "fresh": Question("02.fresh", "A fresh model gets its first call: one token, position 5. What comes back?", (
+        Option("silently wrong", "a poor answer", "This model is strict: it finds no state, and raises."),
+        Option("right", "the same as at position 0", "The position chooses the branch, and this branch wants a state."),
+        Option("empty cache despite pos > 0", "an error", ""))),
+    "zeros": Question("02.zeros", "A related model takes zeros where it finds no state. The same call. What comes "
+                                  "back?", (
+        Option("raises", "an error", "With zeros in place there is nothing to raise about."),
+        Option("silently wrong", "a wrong answer, and no error", ""),
+        Option("right", "the right answer: zeros are a good default", "Zeros say that the five tokens before were "
+                                                                      "0."))),
+    "retry": Question("02.retry", "Layer 2 of 3 fails in a call with one token, say for want of memory. The program "
+                                  "makes the same call again, and it goes through. Is the answer right?", (
+        Option("right", "yes: the first try did nothing", "It did something: the layers before the failure had moved."),
+        Option("wrong", "no", ""),
+        Option("refused", "there is no answer: the call is refused", "The position fits, so nobody refuses."))),
+    "start_at_zero": claim("02.start_at_zero", "Let the first call start at position 0.", "the report", {
+        "else": "On a fresh model it is right. A used model is not reset by position 0 in all its layers.",
+        "right": "On a fresh model, yes. On a used one it is not enough."}),
+    "one_code_path": claim("02.one_code_path", "Use one kind of call only: do not mix calls at 0 and later ones.",
+                           "the report", "Mixing is the protocol: one call at 0, then calls behind it."),
+    "manual_reset": claim("02.manual_reset", "The error comes up after the cache was reset by hand.", "the report", {
+        "else": "There is no call that resets this model. Nobody can do what the sentence says.",
+        "wrong": "Close. It cannot even be tried: there is no call that resets this model."}),
+    "catch_and_replay": claim("02.catch_and_replay", "Catch the error, feed the prompt at position 0, and repeat the "
+                                                     "call.",
+                              "the report", {
+        "else": "It is right in one of six situations. In two it is silently wrong, in three it raises again.",
+        "right": "In the situation of the report, yes. In five others it is not."}),
+    "transfer": Question("02.transfer", "Two requests use one model that keeps its state inside. Both have fed 3 "
+                                        "tokens, then they take turns. Which check notices?", (
+        Option(("position",), "the position: it does not fit", "Both have the same count, so the position fits."),
+        Option(("shape",), "the shapes", "Same layers, same shapes."),
+        Option(("finite",), "a look for NaN", "All numbers are fine. They belong to another text."),
+        Option((), "none of these", ""))),
+}
+
+
+def window_sources(kernel, chunk):
+    """How many columns of the next window come from the old window, and how many from the chunk; measured."""
+    window = -torch.arange(1.0, kernel).expand(1, 1, -1)                                        # old inputs are below 0
+    _, following = causal_conv(torch.arange(1.0, chunk + 1).expand(1, 1, -1), window, torch.ones(1, kernel))
+    return int((following < 0).sum()), int((following > 0).sum())
+
+
+def fresh_call(position=5):
+    """What one token at a position does on a fresh port of the model: the error's text, or a verdict."""
+    return judge([(text(position + 1)[:, -1:], position)], wanted=position + 1)
+
+
+def two_ways():
+    """Two rows of calls that end in the report's message: lines with type and text."""
+    port = Port(limit=4)
+    rows = (("a fresh model, 1 token at position 5", Port(), [(1, 5)]),
+            ("5 tokens, more than a layer can hold", port, [(5, 0)]), ("then 1 token at position 1", port, [(1, 1)]))
+    for words, model, calls in rows:
+        for n, position in calls:
+            try:
+                model(text(n), position)
+            except RuntimeError as error:
+                yield f"{words:38} {type(error).__name__}: {error}"
+
+
+def missing_state():
+    """What the silent relative does with one token at position 5, beside a block that has read five tokens."""
+    faulty, right = faults.get("missing-is-zeros").subject(0), faults.get("missing-is-zeros").healthy(0)
+    x = faulty.sample(1, 6, torch.Generator().manual_seed(0))
+    wanted, _ = right.feed(x, right.start())
+    try:
+        found, _ = faulty.feed(x[:, 5:], faulty.start(), position=5)
+    except RuntimeError:
+        return "raises"
+    return "right" if torch.allclose(found, wanted[:, 5:]) else "silently wrong"
+
+
+RATES = [0.3 + 0.2 * i for i in range(LAYERS)]
+
+
+def retry(function):
+    """4 tokens; the last one fails in layer 2 of 3, then its call is made again: 'right', 'wrong' or 'refused'."""
+    x = torch.randn(1, 4, 2, generator=torch.Generator().manual_seed(0))
+    cache = {"length": 0, "states": [None] * LAYERS}
+    function([layer(a) for a in RATES], x[:, :3], 0, cache)
+    try:
+        function([layer(a, fails=i == 1) for i, a in enumerate(RATES)], x[:, 3:], 3, cache)
+    except Exception:
+        pass
+    try:
+        y = function([layer(a) for a in RATES], x[:, 3:], 3, cache)
+    except ValueError:
+        return "refused"
+    return "right" if torch.allclose(y.double(), reference(x, RATES)[:, 3:], atol=1e-5) else "wrong"
+
+
+def watch(function, name, layers=4, fails=2):
+    """A Panel: the tokens that each layer's state has taken in, call by call; call 3 fails, and is made again."""
+    def watched(fail):
+        def step(x, seen):
+            if fail:
+                raise MemoryError
+            return x, (seen or ()) + tuple(x[0, :, 0].int().tolist())
+        return step
+    cache, rows = {"length": 0, "states": [None] * layers}, []
+    for token, position, failing in ((1, 0, None), (2, 1, None), (3, 2, fails), (3, 2, None), (4, 3, None)):
+        try:
+            stack = [watched(i == failing) for i in range(layers)]
+            function(stack, torch.full((1, 1, 1), float(token)), position, cache)
+        except MemoryError:
+            pass
+        rows.append([None if not seen else f"{seen[-1]}" + " x2" * (seen.count(3) > 1) for seen in cache["states"]])
+    times = ["token 1", "token 2", "token 3 fails", "token 3 again", "token 4"]
+    return Panel(name, [f"layer {i}" for i in range(layers)], times, rows)
+
+
+def picture(*functions):
+    """The key picture: whole or not at all, beside each of these functions; none: the one that writes as it goes."""
+    functions = functions or (writes_as_it_goes,)
+    names = ["writes as it goes" if f is writes_as_it_goes else "your run_layers" for f in functions]
+    return who_wrote([watch(run_layers, "whole or not at all"), *map(watch, functions, names)],
+                     words={"3": "token 3", "3 x2": "token 3 twice", "4 x2": "token 4 behind a doubled token 3"})
+
+
+def noticed():
+    """Two requests of equal length take turns on one cache: which checks notice?"""
+    draw = torch.Generator().manual_seed(0)
+    cache, lengths, notice = {"length": 0, "states": [None] * LAYERS}, {"A": 3, "B": 3}, []
+    layers, alone = [layer(a) for a in RATES], {name: torch.randn(1, 4, 2, generator=draw) for name in "AB"}
+    run_layers(layers, alone["A"][:, :3], 0, cache)
+    shapes = [state.shape for state in cache["states"]]
+    try:
+        y = run_layers(layers, alone["B"][:, 3:], lengths["B"], cache)          # B has fed 3 tokens too, elsewhere
+    except ValueError:
+        return ("position",), ""
+    if [state.shape for state in cache["states"]] != shapes:
+        notice.append("shape")
+    if not torch.isfinite(y).all():
+        notice.append("finite")
+    wrong = not torch.allclose(y.double(), reference(alone["B"], RATES)[:, 3:], atol=1e-5)
+    return tuple(notice), f"The answer to B is {'wrong: it continues A' if wrong else 'right'}."
+
+
+def relatives(names=("empty-cache", "missing-is-zeros", "trusts-the-caller", "refuses-gaps-only", "half-done",
+                     "attention-not-reset"), laws=("position", "atomic", "reset")):
+    """Lines of a table: which law notices which fault of the catalogue."""
+    yield f"{'fault':22}" + "".join(f"{law:16}" for law in laws).rstrip()
+    for name in names:
+        report = check(faults.get(name).subject(0), laws=laws)
+        yield f"{name:22}" + "".join(f"{finding.verdict:16}" for finding in report.findings).rstrip()
+
+
+def missing_is_zeros(model):
+    """A fault for `price`: behind the cut there is no state, and zeros are taken for it."""
+    return driver(lambda model, ids, sizes, cache: model(ids[:, sizes[0]:], cache)[:, -1])
+
+
+def half_done(model):
+    """A fault for `price`: the first half of the layers takes the first token behind the cut twice."""
+    def feed(model, ids, sizes, cache):
+        model(ids[:, :sizes[0]], cache)
+        ahead, half = cache.fork(), len(model.layers) // 2
+        model(ids[:, sizes[0]:sizes[0] + 1], ahead)
+        cache.states = ahead.states[:half] + cache.states[half:]
+        return model(ids[:, sizes[0]:], cache)[:, -1]
+    return driver(feed)
+
+
+def prove(function):
+    """All rows of three calls with positions 0 to 3 and a failing layer or none. Returns a Card."""
+    calls = list(itertools.product((1, 2), range(4), (None, 1)))
+    return EXERCISE.prove(function, [Calls(row) for row in itertools.product(calls, repeat=2)] +
+                          [Calls(((2, 0, None), *row)) for row in itertools.product(calls, repeat=2)])
+
+
+def in_library():
+    """What the installed transformers does with a first call at position 5 of a RecurrentGemma, as a Card."""
+    try:
+        from .. import real_cases
+    except ModuleNotFoundError:
+        return Card("info", "transformers is not installed here.")
+    real_cases.transformers.logging.set_verbosity_error()
+    ids = torch.arange(3, 9)[None]
+    with torch.no_grad():
+        wanted = real_cases.build("recurrent_gemma")(ids, use_cache=False).logits[:, -1]
+        try:
+            found = real_cases.build("recurrent_gemma")(ids[:, 5:], position_ids=torch.tensor([[5]]), use_cache=True)
+            says = f"no error, {'the right' if torch.allclose(found.logits[:, -1], wanted) else 'another'} answer"
+        except Exception as error:
+            says = f"{type(error).__name__}: {error}"
+    return Card("info", f"transformers {real_cases.transformers.__version__}, RecurrentGemma, first call at position "
+                        f"5: {says}.")
