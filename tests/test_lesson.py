@@ -323,6 +323,16 @@ def test_lesson_00_size_of_distances():
         "exact", "noise", "grows", "large"]
 
 
+def test_lesson_00_hidden_fault_is_silent_and_its_name_is_kept():
+    one, two = lesson_00.two_answers()
+    assert (one, lesson_00.kind_of(one), lesson_00.kind_of(two)) == ("A red kite", "right", "other")
+    assert lesson_00.kind_of("? A red") == lesson_00.kind_of("A kite red") == lesson_00.kind_of("") == "noise"
+    whole, cut = lesson_00.costs(20)
+    assert whole.faulty == whole.right > 0.8 and cut.faulty < 0.3 and cut.repaired == cut.right
+    source = SOURCES[0].read_text(encoding="utf-8")
+    assert lesson_00.HIDDEN not in source
+
+
 # ---- rules for every lesson
 
 def cells(path):

@@ -2,12 +2,24 @@
 
 import torch
 
+from ..cache import Cache
+from ..price import of_fault, price
+from ..recall import feed_pieces
+from ..trained import load
 from .exercise_00 import EXERCISE, feed_in_pieces
 from .question import Option, Question
 
-__all__ = ["EXERCISE", "QUESTIONS", "distances", "seen_without_cache", "size_of"]
+__all__ = ["EXERCISE", "QUESTIONS", "costs", "distances", "kind_of", "seen_without_cache", "size_of", "two_answers"]
 
+HIDDEN = "history-lost"         # a lesson keeps a secret until its name is earned: lesson 10
+TEXT, ANSWER, TOKENS = ("Ada keeps a red kite.", " Ben sells a blue drum. What does Ada keep?"), "A red kite", 3
 QUESTIONS = {
+    "hidden": Question("00.hidden", "A trained model has a hidden fault. It reads a text about Ada's red kite, once in one "
+                                    "piece and once in two. It is asked what Ada keeps. What does it say to the two pieces?", (
+        Option("error", "nothing: there is an error", "There is no error. The program runs, and answers."),
+        Option("right", "“A red kite”, as in one piece", "That is what it should say. Look at the second line."),
+        Option("noise", "letters without a sense", "It would be easy to notice that. This answer reads well."),
+        Option("other", "another answer, in good English", ""))),
     "pieces": Question("00.pieces", "The same text in one piece, in 2, 7 and 21 pieces, always through one cache. "
                                     "How far are the logits apart?", (
         Option("exact", "exactly equal, to the last digit", "Almost: other sizes add in another order, so "
@@ -60,3 +72,32 @@ def seen_without_cache(model, ids, sizes, token):
         if not torch.equal(logits(other), right):
             moved.append(place)
     return tuple(moved)
+
+
+@torch.no_grad()
+def two_answers(pieces=TEXT):
+    """What a trained model with a hidden fault answers: (the text in one piece, the same text in these pieces)."""
+    model, words, said = load("mamba2"), load.tokenizer(), []
+    sizes = [len(words.encode(piece).ids) for piece in pieces]
+    ids = torch.tensor([words.encode("".join(pieces)).ids])                                 # (1, L)
+    with of_fault(HIDDEN)(model):
+        for cut in ([ids.shape[1]], sizes):
+            cache = Cache()
+            tokens = [feed_pieces(model, ids, cut, cache).argmax(-1)]                       # (1,) each
+            while len(tokens) < TOKENS:
+                tokens.append(model(tokens[-1][:, None], cache)[:, -1].argmax(-1))
+            said.append(words.decode(torch.cat(tokens).tolist()).strip())
+    return tuple(said)
+
+
+def kind_of(answer):
+    """What an answer is: 'right', 'other' (an article and two words of the corpus) or 'noise'."""
+    from ..corpus import COLOURS, THINGS
+    article, colour, thing, *rest = [*answer.split(), "", "", ""]
+    fluent = article == "A" and colour in COLOURS and thing in THINGS
+    return "right" if answer == ANSWER else "other" if fluent else "noise"
+
+
+def costs(n=200):
+    """Rows of labkit.price: n questions to the model with the hidden fault, in one piece and in two."""
+    return price("mamba2", n, ("whole", "behind the fact"), {"a hidden fault": of_fault(HIDDEN)})

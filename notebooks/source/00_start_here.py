@@ -11,7 +11,7 @@
 # **After this lesson you can**
 #
 # 1. feed a text in pieces through one cache;
-# 2. show that the logits agree, however the text is cut.
+# 2. show that the answer agrees, however the text is cut.
 #
 # It takes about 15 minutes. You need to know what a tensor is.
 
@@ -21,27 +21,56 @@
 # Click the next cell and press Shift + Enter. This runs the cell and moves on.
 
 # %% tags=["setup"]
+import labkit.doctor
+labkit.doctor.check()
+
 import torch
 
-import labkit.doctor
 from labkit import Cache, HybridLM
+from labkit.figures import accuracy_bars
 from labkit.lesson import lesson_00 as lesson, progress
+from labkit.widgets import still
 
 questions = lesson.QUESTIONS
-labkit.doctor.check()
 
 # %% [markdown]
 # If the line above says that something must be repaired, it also says how. Repair it first.
 #
-# ## 2. The same text, cut in different ways
+# ## 2. One text, two answers
 #
-# Here is a small model. Its weights are random, so it says nothing clever. For our question that does not matter:
+# Here is a small model that has learned to answer questions about short texts. We have put a fault into it. It reads
+#
+# > Ada keeps a red kite. Ben sells a blue drum. What does Ada keep?
+#
+# once in one piece, and once in two: the first sentence, then the rest.
+#
+# Guess before you run. Choose an answer, say how sure you are, and press the button.
+
+# %% tags=["predict"]
+questions["hidden"].ask()
+
+# %%
+one_piece, two_pieces = lesson.two_answers()
+print(f"one piece:  {one_piece}\ntwo pieces: {two_pieces}")
+questions["hidden"].reveal(lesson.kind_of(two_pieces))
+
+# %% [markdown]
+# Not an error, not a wrong letter: a wrong answer that reads well. Is it bad luck with one text? Here are 200 texts,
+# each in one piece (*whole*) and cut behind the sentence that matters. *Repaired* is the same model without the fault.
+
+# %%
+still(accuracy_bars(lesson.costs()))
+
+# %% [markdown]
+# In one piece the fault cannot be seen at all. We do not tell you its name. In lesson 10 you will find it yourself.
+#
+# ## 3. The same text, cut in different ways
+#
+# Now a model without a fault. Its weights are random, so it says nothing clever. For our question that does not matter:
 # it must give the *same* answer, however we cut.
 #
 # Each character of the text is one **token** here. A piece of the text is also called a **chunk**. For each token the
 # model returns **logits**: one number for each token that could come next.
-#
-# Guess before you run. Choose an answer, say how sure you are, and press the button.
 
 # %% tags=["predict"]
 questions["pieces"].ask()
@@ -81,7 +110,7 @@ questions["no_cache"].reveal("silent" if wrong.any() else "same")
 # Look at the line of dots and crosses. The first piece is right, since nothing came before it. Then the model has lost
 # the past, and it does not say so. You will meet such lines, called strips, in every lesson.
 #
-# ## 3. How to work with this lab
+# ## 4. How to work with this lab
 #
 # - **Predict.** A wrong guess is worth more than no guess: it shows you what to look at. The result appears beside it.
 # - **Exercise.** You replace one line, `return NotImplemented`, with your own code.
@@ -95,7 +124,7 @@ questions["no_cache"].reveal("silent" if wrong.any() else "same")
 # Keys: Shift + Enter runs a cell. Enter starts to edit it, Esc stops. Tab moves to a slider or a button, arrow keys
 # move the slider, Space presses the button.
 #
-# ## 4. Your turn
+# ## 5. Your turn
 #
 # Feed a text in pieces through one cache. A cache is made with `Cache()`. `model(piece, cache)` reads a piece, writes
 # its notes to the cache, and returns the logits of that piece. A piece can be cut out with a slice such as
@@ -116,7 +145,7 @@ lesson.EXERCISE.check(feed_in_pieces)
 lesson.EXERCISE.help(feed_in_pieces)
 
 # %% [markdown]
-# ## 5. Use it
+# ## 6. Use it
 #
 # One more question about a fault that you have now seen.
 
@@ -130,7 +159,7 @@ seen = lesson.seen_without_cache(model, ids, sizes=[5, 1, 6], token=9)
 questions["sees"].reveal(seen, "Measured: one token is changed at a time. Those that move the logits at 9 are counted.")
 
 # %% [markdown]
-# ## 6. The map
+# ## 7. The map
 #
 # A cache can hold three kinds of memory. Their names are enough for now: a **window** of the last few inputs, a
 # **recurrent state** that is updated with each token, and **keys and values** of all tokens.
