@@ -45,7 +45,6 @@ def compare(found, wanted):
 def say(found, wanted):
     """What a map shows, beside the reference."""
     missing, extra = compare(found, wanted)
-    length = len(found)
     if not missing.any() and not extra.any():
         near = torch.allclose(found, wanted, rtol=1e-6, atol=1e-9)
         return "the same map" if near else "the same cells are light, with other strengths"
@@ -58,7 +57,8 @@ def say(found, wanted):
     dropped = ~(found * below).any(0) & (wanted * below).any(0)                             # (L,) no later output left
     if dropped.any() and not parts:
         many = dropped.nonzero().flatten().tolist()
-        parts.append(f"the input{'s' * (len(many) > 1)} at {positions(many)} move{'s' * (len(many) == 1)} no later output")
+        parts.append(f"the input{'s' * (len(many) > 1)} at {positions(many)} move{'s' * (len(many) == 1)} no later "
+                     f"output")
     if extra.any():
         parts.append(f"outputs at {positions(extra.any(1).nonzero().flatten().tolist())} depend on later inputs")
     return ", and ".join(parts) or f"{int(missing.sum())} cells are dark that should be light"

@@ -10,11 +10,10 @@ from ..conv import causal_conv
 from ..faults.advice_empty_cache import Port, judge, text
 from ..figures import Panel, who_wrote
 from ..price import driver
-from .card import Card
 from .exercise_02 import EXERCISE, LAYERS, Calls, layer, reference, run_layers, writes_as_it_goes
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "QUESTIONS", "fresh_call", "half_done", "in_library", "missing_is_zeros", "missing_state",
+__all__ = ["EXERCISE", "QUESTIONS", "first_call_at_5", "fresh_call", "half_done", "missing_is_zeros", "missing_state",
            "noticed", "picture", "prove", "relatives", "retry", "two_ways", "window_sources"]
 
 QUESTIONS = {
@@ -196,20 +195,13 @@ def prove(function):
                           [Calls(((2, 0, None), *row)) for row in itertools.product(calls, repeat=2)])
 
 
-def in_library():
-    """What the installed transformers does with a first call at position 5 of a RecurrentGemma, as a Card."""
-    try:
-        from .. import real_cases
-    except ModuleNotFoundError:
-        return Card("info", "transformers is not installed here.")
-    real_cases.transformers.logging.set_verbosity_error()
+def first_call_at_5(real):
+    """Lines: what the installed RecurrentGemma does with a first call at position 5."""
     ids = torch.arange(3, 9)[None]
-    with torch.no_grad():
-        wanted = real_cases.build("recurrent_gemma")(ids, use_cache=False).logits[:, -1]
-        try:
-            found = real_cases.build("recurrent_gemma")(ids[:, 5:], position_ids=torch.tensor([[5]]), use_cache=True)
-            says = f"no error, {'the right' if torch.allclose(found.logits[:, -1], wanted) else 'another'} answer"
-        except Exception as error:
-            says = f"{type(error).__name__}: {error}"
-    return Card("info", f"transformers {real_cases.transformers.__version__}, RecurrentGemma, first call at position "
-                        f"5: {says}.")
+    wanted = real.build("recurrent_gemma")(ids, use_cache=False).logits[:, -1]
+    try:
+        found = real.build("recurrent_gemma")(ids[:, 5:], position_ids=torch.tensor([[5]]), use_cache=True).logits[:, -1]
+    except Exception as error:
+        return [f"RecurrentGemma, first call at position 5: {type(error).__name__}: {error}"]
+    same = torch.allclose(found, wanted)
+    return [f"RecurrentGemma, first call at position 5: no error, {'the right' if same else 'another'} answer."]

@@ -20,6 +20,7 @@ from labkit.faults import advice
 from labkit.figures import accuracy_bars
 from labkit.figures.bars import say_price
 from labkit.lesson import lesson_02 as lesson, progress
+from labkit.lesson.library import in_library
 from labkit.price import first_wrong, price
 from labkit.widgets import still
 
@@ -226,7 +227,7 @@ questions["transfer"].reveal(*lesson.noticed())
 # transformers has a RecurrentGemma too. If it is installed, this cell makes the first call at position 5 there.
 
 # %% tags=["library"]
-lesson.in_library()
+in_library(lesson.first_call_at_5)
 
 # %% [markdown]
 # ## What you have now

@@ -1,0 +1,203 @@
+"""Exercise of lesson 04, chunk: a window, then one step a token, for any number of tokens."""
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from ..conv import causal_conv as conv_chunk
+from .exercise import Attempt, Exercise, Misstep, imitates, same
+from .exercise_01 import remarks
+from .judge import NotTried, WrongForm, call, off, strip, want_parts, want_tensor
+
+
+# The right answer and wrong ones -------------------------------------------------------------------------------------
+
+def chunk(x, dt, window, h, weight, step):
+    u, window = conv_chunk(x, window, weight)                                       # (B, C, L)
+    y = torch.zeros_like(dt)                                                        # (B, L, C)
+    for t in range(x.shape[-1]):
+        y[:, t], h = step(u[..., t], dt[:, t], h)
+    return y, window, h
+
+
+def one_dt(x, dt, window, h, weight, step):
+    """Faulty: the first token's dt for all."""
+    return chunk(x, dt[:, :1].expand(dt.shape), window, h, weight, step)
+
+
+def not_passed_on(x, dt, window, h, weight, step):
+    """Faulty: each token starts from the same h."""
+    return chunk(x, dt, window, h, weight, lambda u, dt, _: step(u, dt, h))
+
+
+def h_from_zero(x, dt, window, h, weight, step):
+    """Faulty: the recurrence starts from zeros."""
+    return chunk(x, dt, window, torch.zeros_like(h), weight, step)
+
+
+# The exercise --------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Chunks:
+    """One case: `before` tokens are read by a right layer, then pieces of these sizes by the learner's function."""
+    kernel: int
+    before: int
+    sizes: tuple[int, ...]
+    batch: int = 2
+    channels: int = 3
+    dtype: torch.dtype = torch.float32
+    seed: int = 0
+
+    def __str__(self):
+        start = f"{self.before} by a right layer, then " if self.before else "from the start: "
+        cut = " + ".join(map(str, self.sizes)) if len(set(self.sizes)) > 1 or len(self.sizes) < 3 else \
+            f"{len(self.sizes)} times {self.sizes[0]}"
+        return f"K = {self.kernel}, {start}{cut}{'' if self.dtype == torch.float32 else ', float64'}"
+
+    def data(self):
+        """x (B, C, L), dt (B, L, C), weight (C, K), and three numbers a channel for the step, (3, C); float64."""
+        draw, length = torch.Generator().manual_seed(self.seed), self.before + sum(self.sizes)
+
+        def random(*shape):
+            return torch.randn(*shape, generator=draw).to(self.dtype).double()
+        x, weight = random(self.batch, self.channels, length), random(self.channels, self.kernel)
+        return x, random(self.batch, length, self.channels).abs(), weight, 0.5 + random(3, self.channels).abs()
+
+
+def stepper(numbers):
+    """step(u, dt, h) -> (y, h) for one token: h = exp(-a*dt)*h + dt*b*u, y = h + c*u."""
+    def step(u, dt, h):
+        if not u.shape == dt.shape == h.shape:
+            raise ValueError(f"step takes one token: u, dt and h are all (B, C). It got u {tuple(u.shape)}, "
+                             f"dt {tuple(dt.shape)}, h {tuple(h.shape)}")
+        a, b, c = numbers.to(u.dtype)
+        h = torch.exp(-a * dt) * h + dt * b * u
+        return h + c * u, h
+    return step
+
+
+def reference(case):
+    """y (B, L, C) and h after 0, 1, 2, ... tokens (B, L+1, C), by sums over all earlier tokens, in float64."""
+    x, dt, weight, (a, b, c) = case.data()
+    u = F.conv1d(F.pad(x, (case.kernel - 1, 1)), weight[:, None], groups=len(weight))[..., :x.shape[-1]].mT
+    clock = F.pad(dt, (0, 0, 1, 0)).cumsum(1)                                                   # (B, L+1, C)
+    decay = torch.exp(-a * (clock[:, :, None] - clock[:, None, 1:]).clamp(min=0))               # (B, L+1, L, C)
+    earlier = torch.ones(clock.shape[1], dt.shape[1]).tril(-1)[..., None]                       # (L+1, L, 1)
+    h = (decay * earlier * (dt * b * u)[:, None]).sum(2)                                        # (B, L+1, C)
+    return h[:, 1:] + c * u, h
+
+
+def attempt(function, case):
+    """Feed the pieces with copies, and compare every output, window and h."""
+    x, dt, weight, numbers = (part.to(case.dtype) for part in case.data())
+    wanted, h_at = reference(case)
+    scale = 8 + 8 * h_at.abs().max()
+    history = F.pad(x, (case.kernel - 1, 0))                                                    # (B, C, K-1+L)
+    bad, fed, notes = torch.zeros(wanted.mT.shape, dtype=torch.bool), case.before, set()
+    window, h, problem, error = history[..., fed:fed + case.kernel - 1], h_at[:, fed].to(case.dtype), None, None
+    for number, size in enumerate(case.sizes):
+        end, where = fed + size, f"piece {number + 1}: " if len(case.sizes) > 1 else ""
+        originals = x[..., fed:end], dt[:, fed:end], window, h, weight
+        given = tuple(part.clone() for part in originals)
+        try:
+            y, window, h = want_parts(call(function, *given, stepper(numbers)), ("y", "the next window", "the next h"))
+            want_tensor(y, "y", originals[1].shape, case.dtype)
+            bad[..., fed:end] = off(y, wanted[:, fed:end], scale).mT
+            if bad[..., fed:end].any():
+                problem = problem or f"{where}y is wrong"
+            fed = end
+            want_tensor(window, "the next window", originals[2].shape, case.dtype)
+            want_tensor(h, "the next h", originals[3].shape, case.dtype)
+        except NotTried:
+            raise
+        except WrongForm as form:
+            problem = problem or f"{where}{form}"
+            break
+        except Exception as raised:
+            problem, error = problem or f"{where}the function raises {type(raised).__name__}", raised
+            break
+        if not torch.equal(window, history[..., end:end + case.kernel - 1]):
+            problem = problem or f"{where}y is right, the next window is wrong"
+        if off(h, h_at[:, end], scale).any():
+            problem = problem or f"{where}y is right, the next h is wrong"
+        notes.update(remarks(given, originals, window))
+        window, h = window.detach().clone(), h.detach().clone()
+    return Attempt(problem, strip(bad, fed), error, tuple(sorted(notes)))
+
+
+def small():
+    """Fixed cases, simplest first; K = 1, no token and float64 come last."""
+    for length, kernel, before in itertools.product([*range(1, 10), 0], (2, 4, 1), (0, 3)):
+        cuts = dict.fromkeys([(length,), (1, length - 1), (length // 2, 0, length - length // 2), (1,) * length])
+        yield from (Chunks(kernel, before, sizes) for sizes in cuts if sizes and
+                    (min(sizes) > 0 or min(sizes) == 0 and length in (0, 4, 9)))
+    yield Chunks(3, 4, (5, 0, 3), dtype=torch.float64)
+
+
+def fresh(draw):
+    """16 random cases."""
+    for _ in range(16):
+        sizes = tuple(draw.randint(0, 4) for _ in range(draw.randint(1, 3)))
+        yield Chunks(draw.randint(1, 4), draw.randint(0, 5), sizes, draw.randint(2, 5), draw.randint(1, 6),
+                     draw.choice((torch.float32, torch.float64)), draw.getrandbits(32))
+
+
+def one_call(function, case, change=None):
+    """What the function returns for the whole of a case, with a window and an h that hold something."""
+    x, dt, weight, numbers = (part.to(case.dtype) for part in case.data())
+    if change:
+        x, dt = x.clone(), dt.clone()
+        x[..., change] += 1
+        dt[:, change] += 1
+    window = torch.ones(*x.shape[:2], case.kernel - 1)
+    return call(function, x, dt, window, torch.ones_like(dt[:, 0]), weight, stepper(numbers))
+
+
+def sees_later(function):
+    """The first output moves when only the last input and dt change."""
+    first, moved = ([one_call(function, case, change)[0][:, 0] for case in CASES[1:]]
+                    for change in (None, slice(-1, None)))
+    fits = all(y.shape == (case.batch, case.channels) for y, case in zip(first, CASES[1:]))
+    return fits and same(first, first) and not any(map(same, first, moved))
+
+
+def drops_the_rest(function):
+    """The first output is right; later inputs and dts move no output and not the next h."""
+    for case in CASES[1:]:
+        (y, _, h), (y2, _, h2) = one_call(function, case), one_call(function, case, slice(1, None))
+        if not same(y[:, 0], one_call(chunk, case)[0][:, 0]) or not same([y, h], [y2, h2]):
+            return False
+    return True
+
+
+CASES = [Chunks(3, 0, (length,)) for length in (1, 2, 5, 8)]
+
+
+def wrong(name, says, function):
+    return Misstep(name, says, imitates(function, lambda f, case: one_call(f, case)[0], CASES[1:], right=chunk))
+
+
+EXERCISE = Exercise(
+    id="04.chunk", solution=chunk, attempt=attempt, small=small, fresh=fresh,
+    shown=(Chunks(3, 0, (12,)), Chunks(3, 4, (8,)), Chunks(3, 4, (1,) * 8)),
+    proof="K = 1 to 4, chunks of 0 to 9 tokens, with and without earlier tokens, and fresh random cases",
+    missteps=(
+        Misstep("dropped chunk", "Your function makes one step, for the first token. The other tokens of the chunk "
+                "move nothing: not their outputs, and not the memory. Make one step for each token.", drops_the_rest),
+        Misstep("looks ahead", "Your first output moves when only the last input changes. Output t may read the "
+                "convolution's column t, not the last one.", sees_later),
+        wrong("one dt for all tokens", "You use the first token's dt for the whole chunk. Each token has its own: "
+              "dt[:, t].", one_dt),
+        wrong("the state is not passed on", "Each token starts from the same h. The h that a step returns is the h "
+              "that the next step takes.", not_passed_on),
+        wrong("the recurrent half is forgotten", "Your window is right, but the recurrence starts from zeros. Start "
+              "from the h that you were given.", h_from_zero),
+    ),
+    hints=(
+        "Where to look: how often do you call step in a chunk of 8 tokens? With which u, which dt and which h?",
+        "What is missing: conv_chunk takes the whole chunk at once and gives u (B, C, L). Then go through the tokens "
+        "in order: token t needs u[..., t] and dt[:, t], and the h that the token before it returned.",
+        "Half a line:\n    for t in range(x.shape[-1]):\n        y[:, t], h = step(u[..., t], ..., ...)",
+    ))

@@ -1,0 +1,296 @@
+# %% [markdown]
+# # 04 Dropped chunk
+#
+# A model reads a chunk of eight tokens. Seven of them vanish, and nothing is said.
+#
+# **After this lesson you can**
+#
+# 1. point at the branch condition that is wrong;
+# 2. repair the chunk, for any length;
+# 3. name the fault from a line of dots and crosses.
+#
+# You need lesson 01. If you skipped 02, the next section is enough. The core takes about 25 minutes. Cells that say
+# **deeper** can be skipped. Run the set-up cell first. After it, each section works on its own.
+
+# %% tags=["setup"]
+import torch
+
+from labkit import faults as catalogue
+from labkit.conv import causal_conv as conv_chunk           # a right conv_chunk, from lesson 01
+from labkit.faults import advice
+from labkit.figures import accuracy_bars
+from labkit.lesson import lesson_04 as lesson, progress
+from labkit.lesson.library import in_library
+from labkit.price import first_wrong, of_fault, price
+from labkit.widgets import still
+
+questions, faults, right = lesson.QUESTIONS, lesson.FAULTS, lesson.RIGHT
+
+# %% [markdown]
+# ## 1. Three minutes of recap: one number that remembers
+#
+# A window forgets a token after K-1 steps. A **recurrent state** does not have such an end. Its smallest form is one
+# number h:
+#
+# `h = a * h + u`
+#
+# At each token the old h is multiplied by a, a number between 0 and 1. Then the new input u is added. So h holds a
+# little of *every* earlier token. The output is made from h. From call to call, somebody must carry h.
+
+# %% tags=["predict"]
+questions["recap"].ask()
+
+# %%
+h = 0.0
+for u in (8, 0, 4):
+    h = 0.5 * h + u
+questions["recap"].reveal(h, "8, then 0.5 * 8 + 0 = 4, then 0.5 * 4 + 4 = 6.")
+
+# %% [markdown]
+# ## 2. The layer, and the fault
+#
+# Mamba2 is such a layer, with more numbers:
+#
+# - First a convolution, as in lesson 01. It needs its window.
+# - Then the recurrence. Each token brings its own step size **dt**. It sets how much of h is forgotten and how much of
+#   the token is taken in.
+# - The channels are grouped in **heads**. Each head has its own a, and its h is a small table of numbers, the **state
+#   matrix**.
+#
+# So two memories are carried: window and h. The code in the library had two branches. To choose one is called
+# **dispatch**:
+#
+# ```
+# if a state is there:      one step                  # written for 1 token
+# else:                     all tokens, from zeros    # written for the start of a text
+# ```
+#
+# What happens to 8 tokens when a state is there? The report is transformers issue 46032, the repair PR 46084. It says
+# that results are wrong and that no error is raised.
+
+# %% tags=["predict"]
+questions["chunk"].ask()
+
+# %%
+strip = lesson.strip_of(faults["dropped-chunk"], sizes=(4, 8))
+print(strip, "  (. right, X wrong; 4 tokens, then 8)")
+versions = catalogue.get("dropped-chunk").record.versions
+questions["chunk"].reveal(strip, ["The faulty layer and the right one share all weights.",
+                                  f"transformers had this code in {versions}."])
+
+# %% [markdown]
+# Now you know the condition that is wrong: *a state is there* is not the same as *one token comes*. Is it enough to
+# mend it?
+#
+# ```
+# if a state is there and there is 1 token:      one step
+# else:                                          all tokens, from zeros
+# ```
+
+# %% tags=["predict"]
+questions["guard"].ask()
+
+# %%
+strip = lesson.strip_of(faults["history-lost"], sizes=(4, 8))
+print(strip, "  (. right, X wrong; 4 tokens, then 8)")
+versions = catalogue.get("history-lost").record.versions
+questions["guard"].reveal(strip, f"transformers had this form in {versions}.")
+
+# %% [markdown]
+# There are not two cases, but three: the start of a text, one more token, and a *chunk on a used cache*. Both branches
+# forget the third.
+#
+# ## 3. See which input reaches which output
+#
+# Rows are outputs, columns are inputs. A light cell says: this output moves when this input moves. Black says that it
+# does not. The map is measured by derivatives, none of it is drawn by hand. The dashed line is the cut, behind 4 tokens.
+#
+# - A column that turns black under the cut is a token that nothing remembers.
+# - Light above the diagonal is an output that depends on a *later* input.
+# - The diagonal stays light: behind the memory, each output is multiplied by a number from its own token.
+#
+# "Dropped" is the code that you have met. "Looks ahead" is what the library had later, just before the repair: the
+# window takes in the whole chunk, then one step is made.
+#
+# **Your task:** move the chunk length from 8 down to 1. Where do the marks vanish?
+
+# %% tags=["explorer"]
+lesson.explorer()
+
+# %% tags=["predict"]
+questions["harmless"].ask()
+
+# %%
+lengths = lesson.harmless_lengths(["dropped-chunk", "looks-ahead"])
+questions["harmless"].reveal(lengths, "All lengths from 1 to 8 are run here, not looked up.")
+
+# %% [markdown]
+# A test that writes a text token by token cannot see either fault. That is how they lived through so many releases.
+#
+# ## 4. Does it heal?
+#
+# After the bad chunk the text goes on, one token at a time.
+
+# %% tags=["predict"]
+questions["heal"].ask()
+
+# %%
+after = lesson.errors_after(faults["dropped-chunk"], tokens=60)
+for first in (0, 10, 20, 50):
+    error = float(after[first:first + 10].max())
+    print(f"new tokens {first:2} to {first + 9}: largest error {error:.1g}")
+questions["heal"].reveal(lesson.heals(after), "Outputs are about 1 in size, float noise is below 1e-14.")
+
+# %% [markdown]
+# The state is wrong, not the chunk alone. The error fades as the model forgets. A model with a long memory keeps it long.
+#
+# ## 5. Your turn: one path for any chunk
+#
+# Write the layer. It gets a chunk, the window and h, and returns the outputs and both memories. `conv_chunk` of lesson
+# 01 is there. `step(u, dt, h)` makes one step for one token: u, dt and h are (B, C), and it returns y and the next h.
+#
+# Four to six lines are enough. Make no branch for one token: a loop over 1 token is a loop.
+
+# %% tags=["exercise"]
+def chunk(x, dt, window, h, weight, step):
+    """A window, then one step for each token.
+
+    x (B, C, L), L may be 0; dt (B, L, C); window (B, C, K-1); h (B, C); weight (C, K).
+    step(u, dt, h) -> (y, h) takes one token: all are (B, C).
+    Return y (B, L, C), the next window (B, C, K-1) and the next h (B, C).
+    """
+    return NotImplemented
+
+# %% tags=["check"]
+lesson.EXERCISE.check(chunk)
+
+# %% tags=["hints"]
+lesson.EXERCISE.help(chunk)
+
+# %% [markdown]
+# ### Proof by every cut
+#
+# 8 tokens can be cut in 128 ways. Try them all.
+
+# %% tags=["check"]
+lesson.prove(chunk)
+
+# %% [markdown]
+# ## 6. Name the fault
+#
+# Five faults of this family, each with three cuts. "One step size" uses the first dt for all tokens of a call. "Clamp
+# lost" forgets a limit on dt, in the one-token branch only: the one fault here that a token-by-token test *does* find.
+#
+# Look for two faults with the same line in every column. Then answer.
+
+# %% tags=["predict"]
+cuts = {"12 uncut": (12,), "4 + 8": (4, 8), "4 + 8 times 1": (4,) + (1,) * 8}
+print(f"{'':15}" + "".join(f"{name:15}" for name in cuts))
+for name, layer in {**faults, "right": right}.items():
+    strips = [lesson.strip_of(layer, sizes) for sizes in cuts.values()]
+    print(f"{name:15}" + "   ".join(strips))
+questions["separate"].ask()
+
+# %%
+found = lesson.separating("looks-ahead", "history-lost")
+for name, tells in found.items():
+    print(f"{name:8}{'tells them apart' if tells else 'shows the same for both'}")
+questions["separate"].reveal(*[name for name, tells in found.items() if tells])
+
+# %% [markdown]
+# ## 7. Good advice?
+#
+# Three sentences from the repair's own text. Guess each verdict, then run it. Five verdicts are used: *right*; *partly*
+# (right in some cases); *wrong*; *impossible*; *silently wrong* (no error, and every result is wrong). What old versions
+# do was recorded by running them.
+
+# %% tags=["predict"]
+questions["all_after_first"].ask()
+
+# %%
+outcome = advice.get("dropped-chunk.all-after-first").run()
+questions["all_after_first"].reveal(outcome.verdict, outcome.evidence)
+
+# %% tags=["predict"]
+questions["fixes_seq_len"].ask()
+
+# %%
+outcome = advice.get("dropped-chunk.fixes-seq-len").run()
+questions["fixes_seq_len"].reveal(outcome.verdict, outcome.evidence)
+
+# %% [markdown] tags=["deeper"]
+# **Deeper.** How many columns must be put before the chunk?
+
+# %% tags=["predict", "deeper"]
+questions["last_k_minus_1"].ask()
+
+# %% tags=["deeper"]
+outcome = advice.get("dropped-chunk.last-k-minus-1").run()
+questions["last_k_minus_1"].reveal(outcome.verdict, outcome.evidence)
+
+# %% [markdown]
+# ## 8. The price
+#
+# This model was trained to answer questions from a text. It gets 200 questions that it has not seen, cut in two at three
+# places. The line is chance: a guess among the things of the text.
+
+# %%
+fault = of_fault("dropped-chunk")
+print(first_wrong("mamba2", fault, "behind the fact"))
+still(accuracy_bars(price("mamba2", 200, ["inside the fact", "behind the fact", "before the question"],
+                          {"dropped chunk": fault})))
+
+# %% [markdown]
+# No error was raised in any of these runs. And the price depends on the place of the cut. The same questions with the
+# *other* version of the fault, cut behind the fact:
+
+# %%
+still(accuracy_bars(price("mamba2", 200, ["behind the fact"], {"looks ahead": of_fault("looks-ahead")})))
+
+# %% [markdown]
+# There it costs nothing you can see: the chunk's last token is the one that asks, and this fault reads it. A good score
+# does not prove a right program.
+#
+# ## 9. Use it elsewhere
+
+# %% tags=["predict"]
+questions["transfer"].ask()
+
+# %%
+found = {lengths: lesson.caught(lengths) for lengths in lesson.LENGTHS}
+for lengths, count in found.items():
+    print(f"finds {count} of 4 faulty layers: {lesson.LENGTHS[lengths]}")
+questions["transfer"].reveal(*[lengths for lengths, count in found.items() if count == 4])
+
+# %% [markdown]
+# ## In the real library
+#
+# If transformers is installed, this cell runs its Mamba2: 9 tokens, a chunk of 5, then 3 single tokens.
+
+# %% tags=["library"]
+in_library(lesson.chunk_in_library)
+
+# %% [markdown]
+# ## What you have now
+#
+# - Three cases, not two. Write one path, and let the kernel below choose its speed.
+# - A bad chunk leaves a bad state: later tokens are wrong too, for as long as the model remembers.
+# - A test of single tokens is blind here. So is a test of one cut.
+# - A repair that only closes the wrong branch can open the next fault.
+#
+# ### Words
+#
+# | word | meaning |
+# |---|---|
+# | recurrent state | what is carried in h; it holds a little of every earlier token |
+# | dt | the step size that each token brings: how much to forget, how much to take in |
+# | head | a group of channels with its own memory |
+# | state matrix | the memory h of one head, a table of numbers |
+# | dispatch | to choose a branch of the code by the form of the input |
+# | influence map | which input moves which output |
+
+# %% tags=["progress"]
+progress.summary("04")
+
+# %% [markdown]
+# **Next:** lesson 05 asks which half of the memory forgot.
