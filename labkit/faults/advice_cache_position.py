@@ -17,6 +17,8 @@ RUNS, ISSUE = "recorded runs of transformers", "huggingface/transformers issue 3
 def over_releases(case: str) -> tuple[str, str]:
     """A verdict over the releases: does the call give the tokens of an uncached run?"""
     outcomes = {release: cases[case] for release, cases in recorded("cache-position").items() if since(release, "4.46.1")}
+    if not outcomes:
+        raise LookupError(f"no outcomes of {case} are recorded; run python -m labkit versions --keep")
     right = [release for release, each in outcomes.items() if each.get("right") == each.get("of", -1)]
     loud = [release for release, each in outcomes.items() if "raises" in each]
     verdict = ("right" if len(right) == len(outcomes) else "partly" if right else

@@ -15,8 +15,11 @@ BEFORE, CHUNK = 9, 5            # as labkit.real_cases feeds it
 
 def strips(case: str, first: str = "4.53.3", end: str = "5.13.0") -> dict[str, str]:
     """Which positions were right, release by release, from `first` to before `end`; the releases that ran it."""
-    return {release: cases[case]["strip"] for release, cases in recorded("dropped-chunk").items()
-            if since(release, first) and not since(release, end) and "strip" in cases.get(case, {})}
+    found = {release: cases[case]["strip"] for release, cases in recorded("dropped-chunk").items()
+             if since(release, first) and not since(release, end) and "strip" in cases.get(case, {})}
+    if not found:
+        raise LookupError(f"no outcomes of {case} from {first} on are recorded; run python -m labkit versions --keep")
+    return found
 
 
 @advise("dropped-chunk.all-after-first", "The old code drops all tokens of the chunk after its first one.", "partly",
@@ -55,7 +58,7 @@ def last_k_minus_1():
         "the family needed repairs of their own.", RUNS, PULL)
 def fixes_seq_len():
     parts = {case: strips(case, "5.13.0", "5.13.1") for case in ("chunk mamba2", "padded mamba2", "chunk jamba")}
-    right = {case: all("X" not in strip for strip in found.values()) for case, found in parts.items() if found}
+    right = {case: all("X" not in strip for strip in found.values()) for case, found in parts.items()}
     verdict = "right" if all(right.values()) else "partly" if right["chunk mamba2"] else "wrong"
     return verdict, "In 5.13.0: " + ", ".join(f"{case} {'right' if ok else 'wrong'}" for case, ok in right.items()) + "."
 
