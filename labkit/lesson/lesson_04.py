@@ -71,7 +71,7 @@ QUESTIONS = {
     "fixes_seq_len": claim("04.fixes_seq_len", "This change fixes use_cache with more than one token.", "PR 46084", {
         "else": "It mended plain chunks. With padding, continued chunks stayed wrong until 5.15.",
         "right": "For a batch without padding, yes. With padding, continued chunks stayed wrong until 5.15."}),
-    "transfer": Question("04.transfer", "A new layer has a step for 1 token and a fast kernel for 64 tokens or more. "
+    "transfer": Question("04.transfer", "A new layer has one path for 1 token and a fast one for 64 tokens or more. "
                                         "Which chunk lengths do you test?", tuple(
         Option(key, text, {False: "At the start of a text there is no past to forget, and nobody takes the wrong "
                                   "branch.",

@@ -149,8 +149,8 @@ lesson.prove(run_layers)
 # %% [markdown]
 # ## 5. Silent relatives
 #
-# Six faults of this family, and three laws. *Position*: a wrong position is refused. *Atomic*: a call that raises has
-# changed nothing. *Reset*: a used memory that was reset is like a new one. Each law is tested by running calls.
+# Five faults of this family, and two laws. *Position*: a wrong position is refused. *Atomic*: a call that raises has
+# changed nothing. Each law is tested by running calls.
 
 # %%
 for line in lesson.relatives():
@@ -159,7 +159,7 @@ h = torch.tensor(float("nan"))
 print(f"\nA reset that multiplies by 0: {0 * h:g}. A reset that puts a 0: {torch.zeros_like(h):g}.")
 
 # %% [markdown]
-# "Not supported" means that the port has no call for a reset. No law sees all faults. The last line shows one more: `nan` stands for a number that went wrong, and it outlives a
+# Neither law sees all faults. The last line shows one more: `nan` stands for a number that went wrong, and it outlives a
 # reset by multiplication. The model of the report resets in that way.
 #
 # ## 6. Good advice?

@@ -273,7 +273,7 @@ in_library(lesson.chunk_in_library)
 # %% [markdown]
 # ## What you have now
 #
-# - Three cases, not two. Write one path, and let the kernel below choose its speed.
+# - Three cases, not two. Write one path. If a faster one is needed, it must give the same numbers.
 # - A bad chunk leaves a bad state: later tokens are wrong too, for as long as the model remembers.
 # - A test of single tokens is blind here. So is a test of one cut.
 # - A repair that only closes the wrong branch can open the next fault.
