@@ -200,8 +200,8 @@ def first_call_at_5(real):
     ids = torch.arange(3, 9)[None]
     wanted = real.build("recurrent_gemma")(ids, use_cache=False).logits[:, -1]
     try:
-        found = real.build("recurrent_gemma")(ids[:, 5:], position_ids=torch.tensor([[5]]), use_cache=True).logits[:, -1]
+        result = real.build("recurrent_gemma")(ids[:, 5:], position_ids=torch.tensor([[5]]), use_cache=True)
     except Exception as error:
         return [f"RecurrentGemma, first call at position 5: {type(error).__name__}: {error}"]
-    same = torch.allclose(found, wanted)
+    same = torch.allclose(result.logits[:, -1], wanted)
     return [f"RecurrentGemma, first call at position 5: no error, {'the right' if same else 'another'} answer."]

@@ -9,8 +9,8 @@ from .exercise_04 import EXERCISE, Chunks
 from .judge import strip
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "FAULTS", "LENGTHS", "QUESTIONS", "RIGHT", "caught", "chunk_in_library", "errors_after", "explorer",
-           "harmless_lengths", "heals", "prove", "separating", "strip_of"]
+__all__ = ["EXERCISE", "FAULTS", "LENGTHS", "QUESTIONS", "RIGHT", "caught", "chunk_in_library", "errors_after",
+           "explorer", "harmless_lengths", "heals", "prove", "separating", "strip_of"]
 
 FAULTS = {name: faults.get(name).subject(0).mixer
           for name in ("dropped-chunk", "looks-ahead", "history-lost", "one-step-size", "clamp-lost")}
@@ -60,15 +60,16 @@ QUESTIONS = {
         Option("ones", "feed the 8 tokens one at a time", "Both are right there."),
         Option("longer", "use a longer chunk", "Both stay wrong at each position of the chunk."),
         Option("last", "change only the last input, look at position 4", ""))),
-    "all_after_first": claim("04.all_after_first", "All tokens after index 0 of the chunk are silently dropped.",
+    "all_after_first": claim("04.all_after_first", "The old code loses every token of the chunk but the first.",
                              "PR 46084", {
         "else": "It holds for one generation of the code, and not for the one that the change really mended.",
         "right": "Right for the older releases. In 5.5 to 5.12.1 the convolution saw the last token."}),
-    "last_k_minus_1": claim("04.last_k_minus_1", "Prepend the cached window, the last K-1 entries, to the chunk.",
+    "last_k_minus_1": claim("04.last_k_minus_1", "The cache keeps the last K-1 inputs of the convolution.",
                             "PR 46084", {
         "else": "The idea holds. But the library keeps K columns, and K are joined; the extra one drops out.",
         "right": "The idea is right. The number is not: K columns are joined, and the extra one drops out."}),
-    "fixes_seq_len": claim("04.fixes_seq_len", "This change fixes use_cache with more than one token.", "PR 46084", {
+    "fixes_seq_len": claim("04.fixes_seq_len", "From now on chunks of several tokens on a used cache are right.",
+                           "PR 46084", {
         "else": "It mended plain chunks. With padding, continued chunks stayed wrong until 5.15.",
         "right": "For a batch without padding, yes. With padding, continued chunks stayed wrong until 5.15."}),
     "transfer": Question("04.transfer", "A new layer has one path for 1 token and a fast one for 64 tokens or more. "

@@ -164,7 +164,7 @@ print(f"\nA reset that multiplies by 0: {0 * h:g}. A reset that puts a 0: {torch
 #
 # ## 6. Good advice?
 #
-# The report gives advice. Guess the verdict, then run it on the port. The verdicts are those of lesson 01.
+# The report gives advice; here it is in our words. Guess the verdict, then run it on the port. The verdicts are those of lesson 01.
 
 # %% tags=["predict"]
 questions["start_at_zero"].ask()

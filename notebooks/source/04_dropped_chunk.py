@@ -65,8 +65,8 @@ questions["recap"].reveal(h, "8, then 0.5 * 8 + 0 = 4, then 0.5 * 4 + 4 = 6.")
 # else:                     all tokens, from zeros    # written for the start of a text
 # ```
 #
-# What happens to 8 tokens when a state is there? The report is transformers issue 46032, the repair PR 46084. It says
-# that results are wrong and that no error is raised.
+# What happens to 8 tokens when a state is there? The report is issue 46032 of huggingface/transformers, the repair is
+# pull request 46084. There is no message to look for: the results are wrong, and no error is raised.
 
 # %% tags=["predict"]
 questions["chunk"].ask()
@@ -200,7 +200,7 @@ questions["separate"].reveal(*[name for name, tells in found.items() if tells])
 # %% [markdown]
 # ## 7. Good advice?
 #
-# Three sentences from the repair's own text. Guess each verdict, then run it. Five verdicts are used: *right*; *partly*
+# Three claims of the repair's own text, in our words. Guess each verdict, then run it. Five verdicts are used: *right*; *partly*
 # (right in some cases); *wrong*; *impossible*; *silently wrong* (no error, and every result is wrong). What old versions
 # do was recorded by running them.
 
