@@ -21,6 +21,7 @@ SCRIPT = '''"""{title}, transformers {version}. {law}: {words}."""
 import copy
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from transformers import DynamicCache
 from transformers.models.{name}.configuration_{name} import {config}

@@ -75,12 +75,12 @@ def seen_without_cache(model, ids, sizes, token):
 
 
 @torch.no_grad()
-def two_answers(pieces=TEXT):
+def two_answers(pieces=TEXT, fault=None):
     """What a trained model with a hidden fault answers: (the text in one piece, the same text in these pieces)."""
     model, words, said = load("mamba2"), load.tokenizer(), []
     sizes = [len(words.encode(piece).ids) for piece in pieces]
     ids = torch.tensor([words.encode("".join(pieces)).ids])                                 # (1, L)
-    with of_fault(HIDDEN)(model):
+    with (fault or of_fault(HIDDEN))(model):
         for cut in ([ids.shape[1]], sizes):
             cache = Cache()
             tokens = [feed_pieces(model, ids, cut, cache).argmax(-1)]                       # (1,) each

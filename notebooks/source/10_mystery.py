@@ -1,0 +1,241 @@
+# %% [markdown]
+# # 10 Mystery
+#
+# A layer gives wrong outputs, or perhaps it does not. You see outputs alone. You have six experiments. Name the fault,
+# and say which result ruled out the next best suspect. Then the same work begins on a real library.
+#
+# **After this lesson you can**
+#
+# 1. name an unknown fault from at most six experiments, and prove it;
+# 2. say when a strange output is no fault, and when two suspects cannot be told apart;
+# 3. write a report that others can run, with the real library alone.
+#
+# You need lessons 00 to 05 for the first case, and all lessons for the rest. The core takes about 25 minutes. Cells that
+# say **deeper** can be skipped.
+#
+# Run the set-up cell first: click it and press Shift + Enter. A class that shares one SEED gets the same cases.
+
+# %% tags=["setup"]
+from labkit import faults
+from labkit.contract import check
+from labkit.lesson import lesson_10 as lesson, progress
+
+questions, investigate = lesson.QUESTIONS, lesson.Investigation
+SEED = 0
+
+# %% [markdown]
+# First a question about an older lesson.
+
+# %% tags=["predict"]
+questions["halves"].ask()
+
+# %%
+questions["halves"].reveal(lesson.halves(), "Run: both faults, the same cut, the two strips side by side.")
+
+# %% [markdown]
+# ## 1. How to investigate
+#
+# | experiment | you write | it asks |
+# |---|---|---|
+# | cut list | `("cut", 4, 8)` | is this cut like the uncut text? (two single tokens follow) |
+# | swap rows | `("swap",)` | does a row depend on its neighbours? |
+# | pad | `("pad", "left")`, also right, middle, later, one column | does padding change a real output? |
+# | fork | `("fork",)` | does a copy disturb its source? |
+# | reset | `("reset",)` | is a reset layer like a new one? |
+# | zero a field | `("zero", "conv")`, `("zero", "recurrent")` | does a chunk read this part of the state? |
+# | influence map | `("influence",)` | which input moves which output, cut 4 + 4? |
+#
+# Each experiment is also run on every **suspect**, so the table below a case says what each would show. Who would show
+# something else is struck out. **Evidence** is the experiment that ruled out the runner-up: the suspect that fits the
+# results best, after the one that you name.
+#
+# You score one point for the name and one for the evidence. A guess without evidence is half an answer.
+#
+# ## 2. The first case
+#
+# One of these is in the layer.
+
+# %%
+print(lesson.cases(SEED)[0].lineup())
+
+# %% [markdown]
+# Before you run an experiment, say what it will show if your suspect is guilty. Try it with the first suspect.
+
+# %% tags=["predict"]
+lesson.cases(SEED)[0].foretell("dropped-chunk", "cut", 4, 8).ask()
+
+# %%
+case = lesson.cases(SEED)[0]
+result = case.shows("dropped-chunk", "cut", 4, 8).outcome                   # the suspect itself, run
+case.foretell("dropped-chunk", "cut", 4, 8).reveal(result)
+
+# %% [markdown]
+# Now the layer. Add experiments to the list and run the cell again, six at most. When one suspect is left, write its
+# name and your evidence: `investigate(case, experiments, "dropped-chunk", evidence="cut 4+8")`.
+#
+# In the table, blue cells fit what was seen; hatched cells do not.
+
+# %%
+case = lesson.cases(SEED)[0]
+experiments = [("cut", 4, 8)]
+investigate(case, experiments)
+
+# %% [markdown]
+# ## 3. Your tool: the smallest failure
+#
+# To cut 4 + 8 was a guess. A report needs the *smallest* cut that fails: it is the easiest one to read. Write the
+# search. `agrees([a, b])` runs a cut and says whether it gives the uncut answer. Four to seven lines are enough.
+
+# %% tags=["exercise"]
+def smallest_failure(agrees, n):
+    """agrees([a, b]) is True when that cut gives the uncut answer; a and b are 1 or more.
+
+    Return the failing [a, b] with the fewest tokens, at most n together, or None.
+    """
+    return NotImplemented
+
+# %% tags=["check"]
+lesson.EXERCISE.check(smallest_failure)
+
+# %% tags=["hints"]
+lesson.EXERCISE.help(smallest_failure)
+
+# %% tags=["check"]
+lesson.prove(smallest_failure)                                              # on real faults of the catalogue
+
+# %% [markdown]
+# A search that feeds one token at a time behind the prompt finds none of the chunk faults. That is how most tests of
+# real libraries look.
+#
+# ## 4. Two more cases
+#
+# Not every case has a fault. Read the two lines about sizes in each result: how large is the difference, and how large
+# is the rounding of an uncut run? A strip of X means "apart by more than a fixed limit", no more. (Lesson 01, section 5.)
+
+# %%
+case = lesson.cases(SEED)[1]
+experiments = [("cut", 4, 8)]
+investigate(case, experiments)
+
+# %%
+case = lesson.cases(SEED)[2]
+experiments = [("cut", 4, 8)]
+investigate(case, experiments)
+
+# %% [markdown]
+# ### A model behind a server
+#
+# Here nobody can reach the state: there is no *zero a field*. Sometimes what you may do is not enough. Then the honest
+# answer has two names: `investigate(case, experiments, ("one", "other"), evidence=...)`.
+
+# %%
+case = lesson.tie(SEED)
+experiments = [("cut", 4, 8)]
+investigate(case, experiments)
+
+# %% [markdown] tags=["deeper"]
+# **Deeper.** Endless cases: choose any number. Your neighbour gets the same case with the same number.
+
+# %% tags=["deeper"]
+case = lesson.endless(7)
+experiments = [("cut", 4, 8)]
+investigate(case, experiments)
+
+# %% [markdown]
+# ## 5. The fault of lesson 00
+#
+# The trained model of lesson 00 answered in good English, and wrongly. The case below is its first layer, with the
+# fault in it. You could not have found it then. Now you can.
+
+# %%
+case = lesson.hidden()
+experiments = [("cut", 4, 8)]
+investigate(case, experiments)
+
+# %% tags=["predict"]
+questions["named"].ask()
+
+# %%
+print(lesson.first_guess())
+questions["named"].reveal(lesson.named(), "Run: each suspect reads the text of lesson 00. One answers the same.")
+
+# %% [markdown]
+# ### All laws
+#
+# This is the whole contract. Each law has the lesson that earned it. A right hybrid keeps all of them.
+
+# %%
+print(lesson.laws_lit())
+
+# %% [markdown]
+# ## 6. The real library
+#
+# The checker now runs on transformers, as it is installed here: a tiny model of the Mamba family with random weights,
+# nothing is downloaded. Where transformers is missing, recorded results are shown, and said to be so.
+#
+# One of its laws is *silently wrong* at a cut. Which cut will it be?
+
+# %% tags=["predict"]
+questions["cut"].ask()
+
+# %% tags=["library"]
+report, where, scripts = lesson.real()
+print(where)
+report
+
+# %% tags=["library"]
+questions["cut"].reveal(lesson.counterexample("split"))
+
+# %% [markdown]
+# ### A case file
+#
+# Choose one law that is silently wrong. The next cell saves two files beside this notebook: a page with version,
+# counterexample, picture and sentence, and a program that shows the failure with transformers alone. Run the program. It
+# fails on your own machine, too.
+
+# %% tags=["library"]
+lesson.case_file("split")
+
+# %% [markdown]
+# **Before you send it.** Search the issues of the project first: this fault may be known (it is:
+# state-spaces/mamba PR 488 would give the kernel a starting state). Do not file what is known. If it is new, give the
+# version, the smallest counterexample and the program, and say what you expected. The newest release is not always the
+# safe one: this model raised an error up to 5.14 and has been silently wrong since 5.15.
+#
+# ## 7. Use it elsewhere
+#
+# A layer whose fault is in no lesson. Its inputs are stored in 8 bits, with one scale for all rows of a call.
+
+# %% tags=["predict"]
+questions["stranger"].ask()
+
+# %%
+report = check(faults.get("scale-per-batch").subject(0))
+print("\n".join(str(finding) for finding in report.failed))
+questions["stranger"].reveal(lesson.stranger())
+
+# %% [markdown]
+# Now point the checker at a layer of your own: `check(your_layer)`, or `python -m labkit check my_module:factory`.
+#
+# ## What you have now
+#
+# - A fault has a name when one suspect is left and the runner-up is ruled out by a result.
+# - A difference is a fault when it is larger than the rounding of the number format, not larger than a fixed limit.
+# - Two suspects that show the same in all that you may do are a tie. Say so.
+# - A report is a version, the smallest counterexample, and a program that others can run.
+#
+# ### Words
+#
+# | word | meaning |
+# |---|---|
+# | suspect | a fault that could explain what was seen |
+# | evidence | the experiment that rules out the runner-up |
+# | tie | suspects that no allowed experiment tells apart |
+# | counterexample | one experiment in which a law fails |
+# | case file | all that somebody else needs to see the failure |
+
+# %% tags=["progress"]
+progress.summary("10")
+
+# %% [markdown]
+# **Next:** a model of your own. The rule of this lab is yours now: the same answer, however the sequence is cut.
