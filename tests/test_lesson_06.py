@@ -204,3 +204,12 @@ def test_price_driver_is_right_without_the_fault():
     right = feed(model, ids, (8, 16), Cache())
     assert torch.allclose(right, model(ids)[:, -1], atol=1e-5)
     assert not torch.allclose(faulty, right, atol=1e-3)
+
+
+def test_no_text_of_the_figures_is_smaller_than_nine_points():
+    from matplotlib.text import Text
+
+    from labkit.lesson import lesson_05
+    for figure, _ in (lesson.map_of_cuts(), lesson.stores(), lesson_05.picture()):
+        sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        assert len(sizes) > 10 and min(sizes) >= 9

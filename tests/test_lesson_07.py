@@ -109,7 +109,7 @@ def test_wrong_answers_are_called_by_name_and_the_same_each_time(name, answer):
 
 def test_strips_show_the_signature():
     text = repr(lesson.EXERCISE.check(list_copied))
-    assert "a copy after 2 frames; then copy, copy, source, source  .... cannot see it" in text and "..XX" in text
+    assert "a copy after 2 frames; steps: copy 2, source 2  .... cannot see it" in text and "..XX" in text
     assert "XX.." in repr(lesson.EXERCISE.check(tensors_only))
     assert lesson.prove(list_copied).state == lesson.prove(tensors_only).state == "wrong"
 
@@ -140,7 +140,7 @@ def keys_only(dst, src):
     (lambda dst, src: None, "the copy does not go on as the source would"),
     (keys_only, "the copy does not go on as the source would"),
     (wipes, "the copy changes the source"),
-    (broadcasts, "two rows; then copy, copy, source, source: the copy cannot take its next frame"),
+    (broadcasts, "two rows; steps: copy 2, source 2: the copy cannot take its next frame"),
     (lambda dst, src: exec("raise ValueError('no')"), "the copy is refused (no), although both belong to one model")])
 def test_other_wrong_answers_get_an_honest_counterexample(answer, says):
     card = lesson.EXERCISE.check(answer)

@@ -74,7 +74,7 @@ def same_config():
 def trigger():
     deeper, equal = copied(samples.streaming(num_layers=3)), copied(samples.streaming(1))
     return ("right" if "different depths" in deeper and "different depths" not in equal else "wrong",
-            f"Three layers and two: {deeper}. Two and two: copied.")
+            f"Three layers and two: {deeper}. Two and two: {'refused' if 'different depths' in equal else 'taken'}.")
 
 
 @advise("different-depths.zip-truncates",
@@ -82,7 +82,8 @@ def trigger():
         "Two lists of different lengths are paired up to the shorter one.")
 def zip_truncates():
     outcome = copied(samples.streaming(num_layers=3), Zipped)
-    return "right" if outcome == "wrong" else "wrong", f"Copied without the check to three layers: no error, {outcome}."
+    return ("right" if outcome == "wrong" else "wrong",
+            f"Copied without the check to three layers: {'no error, ' * (outcome == 'wrong')}{outcome}.")
 
 
 @advise("different-depths.same-config", "Build both models from the same configuration, or compare a hash of it.",
@@ -95,7 +96,8 @@ def config():
         "silently wrong", "The new target stands at position 0, the keys that it gets do not.")
 def rebuild_and_copy():
     outcome = copied(samples.streaming())
-    return {"wrong": "silently wrong", "right": "right"}.get(outcome, "impossible"), f"No error. The copy is {outcome}."
+    return ({"wrong": "silently wrong", "right": "right"}.get(outcome, "impossible"),
+            f"The copy to the new target: {'no error, ' * (outcome == 'wrong')}{outcome}.")
 
 
 @advise("different-depths.rerun-input", "Feed the input to the new model again instead of copying.", "right",
@@ -126,10 +128,11 @@ def depth_guard():
 @advise("different-depths.log-depths", "Log the number of layers when a model is built.", "wrong",
         "The numbers are equal in every case that goes wrong without an error.")
 def log_depths():
-    pairs = {"new target": (samples.streaming(), samples.streaming()),
-             "other weights": (samples.streaming(), samples.streaming(1))}
-    told = [name for name, (a, b) in pairs.items() if len(a.layers) != len(b.layers)]
-    return "wrong" if not told else "partly", f"Silent cases that the log tells apart: {len(told)} of {len(pairs)}."
+    source, targets = samples.streaming(), (samples.streaming(), samples.streaming(1), samples.streaming(num_layers=3))
+    silent = [target for target in targets if copied(target) == "wrong"]
+    told = [target for target in silent if len(target.layers) != len(source.layers)]
+    return ("wrong" if silent and not told else "right",
+            f"Targets whose copy is wrong without an error: {len(silent)}; told by the log: {len(told)}.")
 
 
 @advise("different-depths.no-hot-swap", "Do not replace a model by one of another size while streams run.", "partly",

@@ -1,6 +1,8 @@
 """Exercise of lesson 07, copy_session, and the wrong answers that it knows."""
 
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
 
 import torch
 
@@ -13,6 +15,7 @@ from .judge import WrongForm, call, off, strip
 RING = 4            # slots of each ring
 
 
+@lru_cache(64)
 def model_of(seed=0, layers=2):
     """A small stream model; a token for each frame, no convolution that looks back."""
     return samples.streaming(seed, kernel=1, context=RING, num_layers=layers).requires_grad_(False)
@@ -92,7 +95,8 @@ class Copy:
     def __str__(self):
         used = f" that has seen {self.used} frames" if self.used else ""
         to = f", to {self.to}{used}" if used or self.to != TWIN else ""
-        return f"a copy after {self.before} frames{to}; then {', '.join(self.turns)}"
+        steps = ", ".join(f"{who} {len(list(run))}" for who, run in groupby(self.turns))
+        return f"a copy after {self.before} frames{to}; steps: {steps}"
 
     def frames(self, length, salt):
         draw = torch.Generator().manual_seed(self.seed * 7 + salt)

@@ -11,7 +11,7 @@ from ..figures.who_wrote import Panel, who_wrote
 from ..price_drivers import by_class, feed_all, halves
 from ..streaming import StreamState
 from ..tokenizer import tokenizer
-from .exercise_07 import EXERCISE, RING, TWIN, Copy, copy_session, model_of, share
+from .exercise_07 import EXERCISE, RING, Copy, copy_session, model_of, share
 from .question import Option, Question, claim
 
 __all__ = ["EXERCISE", "QUESTIONS", "audit", "copied", "copy_session", "disturbed", "explorer", "loud", "prove",
@@ -111,8 +111,7 @@ def writer(key, keys):
 def prove(function):
     """Copies after 0 to 9 frames, in several orders of steps. Returns a Card."""
     orders = [("copy",) * 3 + ("source",) * 2, ("source",) * 3 + ("copy",) * 2, ("copy", "source") * 3]
-    return EXERCISE.prove(function, [Copy(before, TWIN, used, turns) for before in range(10) for used in (0, 3)
-                                     for turns in orders])
+    return EXERCISE.prove(function, [Copy(before, turns=turns) for before in range(10) for turns in orders])
 
 
 @torch.no_grad()

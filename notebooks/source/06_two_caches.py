@@ -187,7 +187,7 @@ still(accuracy_bars(price("hybrid", 200, ("inside the fact", "before the questio
                           {"two stores": lesson.decode_between})))
 
 # %%
-print(first_wrong("hybrid", lesson.decode_between, "inside the fact"))
+print(first_wrong("hybrid", lesson.decode_between, "inside the fact", 40))
 
 # %% [markdown]
 # Read the sentence under the bars: it says what the fault costs, and where. The price depends on what the model keeps
