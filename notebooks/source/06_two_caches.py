@@ -74,6 +74,8 @@ questions["guard"].reveal(text if text in ("Expected CPU", "no error") else "oth
 #
 # The layer has a second problem, which no report names. It keeps keys and values **twice**. A chunk of several tokens
 # is written to both stores and reads the first. A single token is written to the second only, and reads the second.
+#
+# Two words for the calls: *prefill* feeds a chunk of a given text, *decode* feeds one token at a time.
 
 # %% tags=["predict"]
 questions["order"].ask()
@@ -99,9 +101,11 @@ still(lesson.stores())
 #
 # ## 3. Which tests could see it?
 #
-# Each row is one way to cut 12 tokens. On the left are the two stores. On the right is another fault for comparison: a
-# causal mask that is laid at the *oldest* keys. PyTorch's `is_causal=True` does that. With 6 keys and a chunk of 2, its
-# first query sees key 0 alone. The right mask has an **offset**: it is shifted by the keys that were there before.
+# Each row is one way to cut 12 tokens. On the left are the two stores. On the right is another fault for comparison.
+#
+# Each token asks with a *query*. A mask says which keys a query may see: those up to its own token. On the right, that
+# mask is laid at the *oldest* keys. PyTorch's `is_causal=True` does that. With 6 keys and a chunk of 2, the first query
+# sees key 0 alone. The right mask has an **offset**: it is shifted by the number of keys that were there before.
 
 # %%
 still(lesson.map_of_cuts())
@@ -112,8 +116,8 @@ still(lesson.map_of_cuts())
 #
 # ## 4. Your turn: delete more than you write
 #
-# The cell holds the faulty layer. Delete the line `return NotImplemented`, then repair the rest. One store is enough. You need three
-# things: refuse a wrong position before anything is written; append once; give the mask its offset.
+# The cell holds the faulty layer. Delete the line `return NotImplemented`, then repair the rest. One store is enough.
+# You need three things: refuse a wrong position before anything is written; append once; give the mask its offset.
 
 # %% tags=["exercise"]
 def attend(q, k, v, store, position):

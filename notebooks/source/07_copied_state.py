@@ -43,8 +43,9 @@ questions["recall"].reveal(result)
 # %% [markdown]
 # ## 1. A copy is refused
 #
-# Mimi is a model for sound. It gets frames, without end, and keeps keys and values of the last few. They stand in a
-# **ring buffer**: a fixed number of slots, used in turn. With 4 slots, token 4 goes to slot 0 and replaces token 0.
+# Mimi is a model for sound. It gets frames (short pieces of sound), without end, and keeps keys and values of the last
+# few. They stand in a **ring buffer**: a fixed number of slots, used in turn. With 4 slots, token 4 goes to slot 0 and
+# replaces token 0.
 #
 # In the library candle such a stream can be copied to another one. If the two models have different numbers of layers,
 # the copy is refused. (Source: huggingface/candle, mimi/transformer.rs. This lab runs a port in Python.)
