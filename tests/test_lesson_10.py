@@ -173,6 +173,9 @@ def test_score_needs_name_and_evidence():
 
 
 def test_six_experiments_and_what_is_offered():
+    case = cases(0)[0]
+    for wrong in (("cut",), ("cut", 0, 4), ("cut", "4+8"), ("pad",), ("pad", "up"), ("zero", "keys"), ("fork", 3)):
+        assert "is no experiment" in repr(case.run(*wrong)) and not case.seen
     case = tie(0)
     assert "This case offers: cut, swap, fork, reset" in repr(case.run("zero", "conv"))
     for n in range(2, 8):

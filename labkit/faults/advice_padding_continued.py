@@ -12,8 +12,8 @@ def broken(name: str) -> list[str]:
     return list(check(fault(name).subject(0), laws=["padding"])["padding"].failures)
 
 
-@advise("padding-continued.fixed", "PR 47087 makes the mask count on continued calls, so padding is right now", "partly",
-        "the path for one column still does not look at the mask", source=SOURCE)
+@advise("padding-continued.fixed", "PR 47087 makes the mask count on continued calls, so padding is right now",
+        "partly", "the path for one column still does not look at the mask", source=SOURCE)
 def fixed():
     before, after = broken("padding-continued"), broken("padding-one-column")
     left = [words for words in after if "one column at a time" in words]
@@ -32,8 +32,8 @@ def left():
                      f"padding comes in the first call, {len(found) - len(start)} where some comes later.")
 
 
-@advise("padding-continued.attention-only", "Only attention needs a mask; a recurrent layer reads from left to right", "wrong",
-        "without a mask padding enters window and state", source="huggingface/transformers issue 31540")
+@advise("padding-continued.attention-only", "Only attention needs a mask; a recurrent layer reads from left to right",
+        "wrong", "without a mask padding enters window and state", source="huggingface/transformers issue 31540")
 def attention_only():
     subject = fault("padding-first-call").healthy(0)
     feed = subject.feed

@@ -50,7 +50,7 @@ def who_wrote(panels, marks=None, words=None):
     Args:
         panels: of Panel, two at most side by side.
         marks: the wrong cells, as (panel, time, slot) indices; None marks what differs from the first panel.
-        words: what a writer's name means, for the legend: {"p": "padding"}; names without an entry stand for themselves.
+        words: what a writer's name means, for the legend: {"p": "padding"}; others stand for themselves.
     """
     marks, words = differences(panels) if marks is None else set(marks), words or {}
     side = len(panels) == 2 and sum(len(panel.slots) for panel in panels) <= 22
@@ -66,7 +66,8 @@ def who_wrote(panels, marks=None, words=None):
     legend = [Patch(fc=colours[w], ec="#333333", label=f"{w} = {words[w]}") for w in writers if w in words]
     legend += [Patch(fc="white", ec=WRONG, hatch="xxx", lw=2, label="wrong slot")] if marks else []
     if legend:
-        figure.legend(handles=legend, loc="outside lower center", ncols=min(5, len(legend)), fontsize=9.5, frameon=False)
+        figure.legend(handles=legend, loc="outside lower center", ncols=min(5, len(legend)), fontsize=9.5,
+                      frameon=False)
     return figure, say_writers(panels, marks, words)
 
 

@@ -148,8 +148,8 @@ EXERCISE = Exercise(
                 "look at the mask.", first_call_only),
         misstep("the one-column path ignores the mask", "Calls of several columns are right. A call of one column does "
                 "not look at the mask.", chunks_only),
-        misstep("the state takes in the padding", "Padding goes into h like text. To hide the outputs at padding is too "
-                "late: h is already touched.", unmasked),
+        misstep("the state takes in the padding", "Padding goes into h like text. To hide the outputs at padding is "
+                "too late: h is already touched.", unmasked),
     ),
     hints=(
         "Where to look: write down h after a padding column. Which of u and a can still change it?",

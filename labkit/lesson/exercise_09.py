@@ -27,59 +27,31 @@ def one_round(model, cache, last, draft):
     return best[:fits + 1]
 
 
-def verify(model, cache, last, draft):
-    """What a round learns: (start, best, how many of the draft fit); the whole draft is in the cache."""
-    start = cache.checkpoint().length
-    best = model(torch.tensor([[last, *draft]]), cache)[0].argmax(-1).tolist()
-    return start, best, next((i for i, pair in enumerate(zip(draft, best)) if pair[0] != pair[1]), len(draft))
+def leaves(tokens, fits=None):
+    """A faulty round: `tokens(last, draft, n, new)` is what it leaves in the cache, `new` what it returns.
+
+    n: how many of the draft fit, as `fits(draft, best)` counts.
+    """
+    def wrong(model, cache, last, draft):
+        best = model(torch.tensor([[last, *draft]]), cache.fork())[0].argmax(-1).tolist()
+        first = next((i for i, pair in enumerate(zip(draft, best)) if pair[0] != pair[1]), len(draft))
+        n = fits(draft, best) if fits else first
+        model(torch.tensor([tokens(last, draft, n, best[n])]), cache)
+        return best[:n + 1]
+    return wrong
 
 
-def no_rewind(model, cache, last, draft):
-    """Faulty: the whole draft stays in the cache."""
-    _, best, fits = verify(model, cache, last, draft)
-    return best[:fits + 1]
-
-
-def keep(cache, model, start, tokens):
-    """Go back and leave these tokens in the cache."""
-    cache.rewind(start)
-    model(torch.tensor([tokens]), cache)
-
-
-def newest_too(model, cache, last, draft):
-    """Faulty: the newest token is in the cache as well, and the next round feeds it."""
-    start, best, fits = verify(model, cache, last, draft)
-    keep(cache, model, start, [last, *best[:fits + 1]])
-    return best[:fits + 1]
-
-
-def one_rejected(model, cache, last, draft):
-    """Faulty: the first token that was rejected stays."""
-    start, best, fits = verify(model, cache, last, draft)
-    keep(cache, model, start, [last, *draft[:fits + 1]])
-    return best[:fits + 1]
-
-
-def one_short(model, cache, last, draft):
-    """Faulty: the last accepted token is taken back too."""
-    start, best, fits = verify(model, cache, last, draft)
-    keep(cache, model, start, [last, *draft[:fits]][:fits])
-    return best[:fits + 1]
-
-
-def counts_matches(model, cache, last, draft):
-    """Faulty: matches behind the first mismatch count."""
-    start, best, _ = verify(model, cache, last, draft)
-    fits = sum(x == y for x, y in zip(draft, best))
-    keep(cache, model, start, [last, *draft[:fits]])
-    return best[:fits + 1]
+no_rewind = leaves(lambda last, draft, n, free: [last, *draft])
+newest_too = leaves(lambda last, draft, n, free: [last, *draft[:n], free])
+one_rejected = leaves(lambda last, draft, n, free: [last, *draft[:n + 1]])
+one_short = leaves(lambda last, draft, n, free: [last, *draft[:n]][:n])
+counts_matches = leaves(lambda last, draft, n, free: [last, *draft[:n]],
+                        lambda draft, best: sum(x == y for x, y in zip(draft, best)))
 
 
 def draft_only(model, cache, last, draft):
     """Faulty: the token that the model gives for free is not returned."""
-    start, _, fits = verify(model, cache, last, draft)
-    keep(cache, model, start, [last, *draft[:fits]])
-    return draft[:fits]
+    return one_round(model, cache, last, draft)[:-1]
 
 
 # The exercise ------------------------------------------------------------------------------------------------------
@@ -182,8 +154,8 @@ def small():
 def fresh(draw):
     """8 random cases."""
     for _ in range(8):
-        drafts = tuple("".join(draw.choice("rrx") for _ in range(draw.randint(0, 4))) for _ in range(draw.randint(1, 4)))
-        yield Rounds(drafts, draw.choice(tuple(MODELS)), draw.randint(2, 6), draw.getrandbits(32))
+        drafts = ("".join(draw.choice("rrx") for _ in range(draw.randint(0, 4))) for _ in range(draw.randint(1, 4)))
+        yield Rounds(tuple(drafts), draw.choice(tuple(MODELS)), draw.randint(2, 6), draw.getrandbits(32))
 
 
 CASES = [Rounds((drafts,), kind, 4, seed) for kind in MODELS for seed, drafts in enumerate(("rrx", "x", "rxr", "rr"))]
@@ -207,12 +179,12 @@ EXERCISE = Exercise(
     missteps=(
         misstep("rejected tokens stay", "The new tokens are right, but the whole draft is still in the cache. The next "
                 "round continues a text that nobody wrote.", no_rewind),
-        misstep("the newest token is fed twice", "The cache already holds the newest token, and the next round feeds it "
-                "again. The cache must end before it.", newest_too, cases=REJECTED),
+        misstep("the newest token is fed twice", "The cache already holds the newest token, and the next round feeds "
+                "it again. The cache must end before it.", newest_too, cases=REJECTED),
         misstep("a rejected token is kept", "You go back one token too few: the first rejected token stays.",
                 one_rejected, cases=REJECTED),
-        misstep("an accepted token is missing", "You go back one token too far: the last accepted token is gone from the "
-                "cache.", one_short, lambda function, case: (len((seen := tokens_and_cache(function, case))[0]),
+        misstep("an accepted token is missing", "You go back one token too far: the last accepted token is gone from "
+                "the cache.", one_short, lambda function, case: (len((seen := tokens_and_cache(function, case))[0]),
                                                          len(seen[1])), REJECTED_LATER),
         misstep("matches after a mismatch are counted", "You count all places where draft and model agree. Behind the "
                 "first mismatch the model read a wrong text: its word counts no more.", counts_matches,

@@ -104,8 +104,8 @@ EXERCISE = Exercise(
     id="10.smallest_failure", solution=smallest_failure, attempt=attempt, small=lambda: FIXED, fresh=fresh, shown=(),
     proof="models that are wrong in chunks, after a while, one token at a time or nowhere, and fresh random cases",
     missteps=(
-        Misstep("only chunks of 1 are tried", "You feed one token behind the first piece, as a model that writes does. A "
-                "fault of chunks cannot show there.", asks_only(lambda a, b: b == 1)),
+        Misstep("only chunks of 1 are tried", "You feed one token behind the first piece, as a model that writes does. "
+                "A fault of chunks cannot show there.", asks_only(lambda a, b: b == 1)),
         Misstep("only halves are tried", "You cut in the middle. One cut of each length is not all cuts.",
                 asks_only(lambda a, b: abs(a - b) < 2)),
         misstep("the first piece is looped over before the total", "Smallest means fewest tokens. With the first piece "

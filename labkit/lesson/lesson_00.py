@@ -14,8 +14,9 @@ __all__ = ["EXERCISE", "QUESTIONS", "costs", "distances", "kind_of", "seen_witho
 HIDDEN = "history-lost"         # a lesson keeps a secret until its name is earned: lesson 10
 TEXT, ANSWER, TOKENS = ("Ada keeps a red kite.", " Ben sells a blue drum. What does Ada keep?"), "A red kite", 3
 QUESTIONS = {
-    "hidden": Question("00.hidden", "A trained model has a hidden fault. It reads a text about Ada's red kite, once in one "
-                                    "piece and once in two. It is asked what Ada keeps. What does it say to the two pieces?", (
+    "hidden": Question("00.hidden", "A trained model has a hidden fault. It reads a text about Ada's red kite, once in "
+                                    "one piece and once in two. It is asked what Ada keeps. What does it say to the "
+                                    "two pieces?", (
         Option("error", "nothing: there is an error", "There is no error. The program runs, and answers."),
         Option("right", "“A red kite”, as in one piece", "That is what it should say. Look at the second line."),
         Option("noise", "letters without a sense", "It would be easy to notice that. This answer reads well."),

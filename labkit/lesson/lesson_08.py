@@ -10,20 +10,20 @@ from ..figures import Panel, who_wrote
 from ..figures.conv_window import cut
 from ..model import HybridLM
 from .card import Card
-from .exercise_08 import EXERCISE, SIDES, attempt, inputs_masked, padded, scan
+from .exercise_08 import EXERCISE, SIDES, attempt, inputs_masked, padded
 from .judge import NotTried, call
 from .question import Option, Question, claim
 
 __all__ = ["EXERCISE", "QUESTIONS", "broken_calls", "harmful_lengths", "inputs_masked", "left_of_h", "picture", "prove",
            "relatives", "sides_wrong", "stale_position"]
 
-LEFT_IS_LUCK = "On the left the state is still zero: a * 0 + 0 is 0. That is luck, and it ends with the first real token."
+LEFT_IS_LUCK = "On the left the state is still zero: a * 0 + 0 is 0. It is luck, and ends with the first real token."
 QUESTIONS = {
     "clock": Question("08.clock", "A look back at lesson 02. A cache has seen 5 tokens. A call says: position 3. "
                                   "What must happen?", (
         Option("raises", "an error, and nothing has changed", ""),
-        Option("changes", "an error, and the cache is cleared", "An error changes nothing: all or nothing. Else a retry "
-                                                                "would meet another cache."),
+        Option("changes", "an error, and the cache is cleared", "An error changes nothing: all or nothing. Else a "
+                                                                "retry would meet another cache."),
         Option("takes", "the call is taken, and the cache goes back to 3", "A cache does not go back by itself. The "
                "caller's number and the clock disagree, and one of them is wrong."))),
     "sides": Question("08.sides", "A layer multiplies its inputs by the mask, so a padding column adds 0. "
@@ -31,10 +31,10 @@ QUESTIONS = {
         Option(("left",), "on the left", LEFT_IS_LUCK),
         Option(("right", "middle"), "on the right and in the middle", ""),
         Option(("left", "right", "middle"), "on every side", LEFT_IS_LUCK),
-        Option((), "nowhere: what is 0 adds nothing", "It adds nothing, but the state is multiplied by a in each column, "
-                                                      "also in a padding column."))),
-    "columns": Question("08.columns", "The same padding behind 4 real tokens, fed two columns at a time, then one column "
-                                      "at a time. A release after the repair: which is right?", (
+        Option((), "nowhere: what is 0 adds nothing", "It adds nothing, but the state is multiplied by a in each "
+                                                      "column, also in a padding column."))),
+    "columns": Question("08.columns", "The same padding behind 4 real tokens, fed two columns at a time, then one "
+                                      "column at a time. A release after the repair: which is right?", (
         Option((True, True), "both", "That was the hope. The path for one column is code of its own."),
         Option((True, False), "two at a time only", ""),
         Option((False, True), "one at a time only", "It is the other way round: the shortest chunk takes a path of its "
@@ -147,8 +147,10 @@ def prove(function):
         return Card("not tried", "The contract: scan is not tried yet, so there is nothing to prove.")
     except Exception:       # the report says what it is
         pass
-    return check(your_scan, laws=("split", "rows", "padding", "fork"), sample=lambda batch, length, generator: torch.randn(
-        batch, length, 6, generator=generator, dtype=torch.float64))
+
+    def sample(batch, length, generator):
+        return torch.randn(batch, length, 6, generator=generator, dtype=torch.float64)
+    return check(your_scan, laws=("split", "rows", "padding", "fork"), sample=sample)
 
 
 def relatives():

@@ -16,8 +16,8 @@ from .exercise_09 import EXERCISE, Counted, attempt, best_after, model_of
 from .judge import NotTried, call
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "QUESTIONS", "calls", "in_library", "kept", "left_of_draft", "moves_needed", "picture", "relatives", "saved",
-           "undo"]
+__all__ = ["EXERCISE", "QUESTIONS", "calls", "in_library", "kept", "left_of_draft", "moves_needed", "picture",
+           "relatives", "saved", "undo"]
 
 QUESTIONS = {
     "kept": Question("09.kept", "A look back at lesson 03. The cache holds the tokens 1, 2, 3, 4. The prompt is "
@@ -35,8 +35,8 @@ QUESTIONS = {
         Option((False, False, False), "for none", "For a near 1 the rounding hardly grows."))),
     "traces": Question("09.traces", "A draft token was fed and is rejected. A program crops the keys and values. "
                                     "Where is a trace of it left?", (
-        Option((), "nowhere", "In keys and values each token has a slot, so it can go. A state has no slots: each token "
-                              "is mixed into all of it."),
+        Option((), "nowhere", "In keys and values each token has a slot, so it can go. A state has no slots: each "
+                              "token is mixed into all of it."),
         Option(("keys and values",), "in the keys and values", "There each token has a slot of its own; the slot is "
                                                                "cut off."),
         Option(("state",), "in the recurrent state", ""),
@@ -48,10 +48,10 @@ QUESTIONS = {
                       "The copy holds every slot, so it goes back exactly. It costs memory: look at the bytes."),
     "select": Question("09.select", "Beam search keeps the best rows of a batch and drops the others. In a hybrid: "
                                     "which memories must be reordered with the rows?", (
-        Option(("keys and values",), "keys and values", "So one library did it. The state of the wrong row went on, and "
-                                                        "nothing was said."),
-        Option(("keys and values", "state"), "keys and values, and the state", "Almost. The window holds the last inputs "
-                                                                               "of a row: it belongs to that row."),
+        Option(("keys and values",), "keys and values", "So one library did it. The state of the wrong row went "
+                                                        "on, and nothing was said."),
+        Option(("keys and values", "state"), "keys and values, and the state", "Almost. The window holds the last "
+                                                                               "inputs of a row: it belongs to it."),
         Option(("keys and values", "state", "window"), "keys and values, the state, and the window", ""),
         Option((), "none, the rows only change their number", "A row is its memory. A number without it is nothing."))),
 }
@@ -117,9 +117,11 @@ def picture(fits=1):
     """The key picture: what is left of a draft of which `fits` tokens are accepted: (Figure, sentence)."""
     slots, times = list("ABCD") + ["draft"] * 3 + ["E"], ["draft fed", "gone back", "E fed"]
     (state, keys), (good, _) = traces(fits), traces(fits, Cache)
-    panels = [Panel("state, back to a checkpoint", slots, times, good), Panel("state, keys cropped", slots, times, state),
+    panels = [Panel("state, back to a checkpoint", slots, times, good),
+              Panel("state, keys cropped", slots, times, state),
               Panel("keys and values, cropped", [f"slot {p}" for p in range(8)], times, keys)]
-    marks = {(p, t, s) for p, panel in enumerate(panels) for t in (1, 2) for s in range(8) if panel.writers[t][s] == "r"}
+    marks = {(p, t, s) for p, panel in enumerate(panels) for t in (1, 2) for s in range(8)
+             if panel.writers[t][s] == "r"}
     return who_wrote(panels, marks, {"t": "text", "a": "accepted", "r": "rejected", "n": "next token"})
 
 

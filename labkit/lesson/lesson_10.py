@@ -30,12 +30,12 @@ LESSON = {"split": "01", "causal": "01", "empty": "01", "position": "02", "atomi
           "foreign": "10", "long": "10", "repeat": "10"}
 CUTS = ("prefill 1, then a chunk of 2", "prefill 1, then 1 token", "prefill 4, then a chunk of 5")
 QUESTIONS = {
-    "halves": Question("10.halves", "A look back at lesson 05. A text is cut 4 + 8, and every token of the second piece is "
-                                    "wrong. Which half of the memory was lost?", (
+    "halves": Question("10.halves", "A look back at lesson 05. A text is cut 4 + 8, and every token of the second "
+                                    "piece is wrong. Which half of the memory was lost?", (
         Option("window", "the window", "The other half gives the same strip. Only setting one half to zero tells them "
                                        "apart."),
-        Option("state", "the recurrent state", "A lost window gives the same strip: behind a recurrence its error lives "
-                                               "on."),
+        Option("state", "the recurrent state", "A lost window gives the same strip: behind a recurrence its error "
+                                               "lives on."),
         Option("both fit", "the strip cannot tell", ""))),
     "named": Question("10.named", "The model of lesson 00 answered well in one piece, and wrongly when its text was "
                                   "cut in two. Which fault is in it?", tuple(
@@ -44,8 +44,8 @@ QUESTIONS = {
     "cut": Question("10.cut", "The checker says that a model of the real library is silently wrong at a cut. "
                               "Which cut is its smallest counterexample?", (
         *(Option(words, words, reply) for words, reply in zip(CUTS, (
-            "", "Token by token it is right: that is what everybody runs.", "That one fails too, but there is a smaller "
-            "one."))), Option("none", "none of these", "The table names the cut."))),
+            "", "Token by token it is right: that is what everybody runs.", "That one fails too, but there is a "
+            "smaller one."))), Option("none", "none of these", "The table names the cut."))),
     "stranger": Question("10.stranger", "A layer stores its inputs in 8 bits. One scale serves all rows of a call. "
                                         "Which laws does that break?", (
         Option(("split",), "split alone", "The scale depends on the call, so a cut changes it. But a neighbour changes "
@@ -86,7 +86,8 @@ def prove(function, names=("dropped-chunk", "history-lost", "clamp-lost", "paddi
 
 def hidden():
     """The model of lesson 00 as a case: the first layer of the trained model, with its fault."""
-    return Case("of_lesson_00", (*GROUPS["chunk"], NOTHING), OFFERS["chunk"], preset="mamba2", _culprit=lesson_00.HIDDEN)
+    return Case("of_lesson_00", (*GROUPS["chunk"], NOTHING), OFFERS["chunk"], preset="mamba2",
+                _culprit=lesson_00.HIDDEN)
 
 
 def named():
@@ -147,9 +148,8 @@ def record():
     """Write the recorded results anew."""
     import transformers
     report, _, scripts = real()
-    (data_folder() / "real_library" / RECORD).write_text(json.dumps(
-        {"version": transformers.__version__, "report": json.loads(report.to_json()), "scripts": scripts}, indent=1) + "\n",
-        encoding="utf-8")
+    kept = {"version": transformers.__version__, "report": json.loads(report.to_json()), "scripts": scripts}
+    (data_folder() / "real_library" / RECORD).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def counterexample(law="split"):
@@ -174,7 +174,8 @@ def case_file(law="split", folder=None):
     drawn, _ = who_wrote([Panel(finding.counterexample, [str(t) for t in range(len(strip))], ["output"],
                                 [["ok" if letter == "." else "wrong" for letter in strip]])],
                          {(0, 0, t) for t, letter in enumerate(strip) if letter != "."})
-    page, program = (Path(folder or progress.path().parent) / f"case_{report.subject}_{law}{end}" for end in (".html", ".py"))
+    folder = Path(folder or progress.path().parent)
+    page, program = (folder / f"case_{report.subject}_{law}{end}" for end in (".html", ".py"))
     program.write_text(scripts[law], encoding="utf-8")
     page.write_text(f"<!doctype html><meta charset='utf-8'><title>{html.escape(report.subject)}: {law}</title>"
                     f"{picture(drawn, sentence)}<pre>{html.escape(scripts[law])}</pre>\n", encoding="utf-8")

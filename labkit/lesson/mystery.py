@@ -68,6 +68,8 @@ class Case:
         run("zero", "conv") or run("influence")."""
         if kind not in self.offers:
             return Card("info", f"This case offers: {', '.join(self.offers)}.")
+        if wrong := misread(kind, details):
+            return Card("info", f"“{in_words(kind, details)}” is no experiment: {wrong}.")
         key = in_words(kind, details)
         if key not in self.seen and len(self.seen) == MOST:
             return Card("info", f"All {MOST} experiments are used. Name your suspect.")
@@ -107,7 +109,7 @@ class Case:
                        if self.shows(name, kind, *details).outcome == seen.outcome] for name in self.suspects}
 
     def accuse(self, *names, evidence):
-        """Name the suspect, or both of a tie, and the experiment that ruled out the runner-up: a Card with the score."""
+        """Name the suspect, or both of a tie, and the experiment that ruled out the runner-up: a Card, the score."""
         if unknown := set(names) - set(self.suspects):
             return Card("info", f"{', '.join(sorted(unknown))} is no suspect; there are {', '.join(self.suspects)}.")
         tied = {name for name in self.suspects if all(
@@ -163,6 +165,16 @@ def in_words(kind, details):
     return " ".join([kind, "+".join(map(str, details))]).strip()
 
 
+def misread(kind, details):
+    """What is wrong with the details of an experiment, in words; None where nothing is."""
+    if kind == "cut" and not (details and all(type(size) is int and 0 < size <= 40 for size in details)):
+        return "a cut has the sizes of its pieces, 1 to 40 tokens each"
+    known = {"pad": SIDES, "zero": ("conv", "recurrent")}.get(kind)
+    if known and not (len(details) == 1 and details[0] in known):
+        return f"say which: {', '.join(known)}"
+    return f"{kind} takes no details" if details and kind not in ("cut", "pad", "zero") else None
+
+
 def cases(seed=0):
     """Three graded cases in order: one that is familiar, then two, in an order that the seed decides."""
     draw = random.Random(f"cases {seed}")
@@ -200,7 +212,7 @@ def experiment(suspect, base, seed, dtype, preset, kind, details):
     subject = MixerSubject(copy.deepcopy(mixer).to(dtype))
     if kind == "influence":
         with torch.enable_grad():
-            found, wanted = (measure(one, details or (4, 4)) for one in (mixer, right))
+            found, wanted = (measure(one, (4, 4)) for one in (mixer, right))
         text = say(found, wanted)
         return Seen(key, next((short for start, short in MAPS.items() if text.startswith(start)), text), (text,))
     lab = Lab(subject, seed)
@@ -220,7 +232,7 @@ def experiment(suspect, base, seed, dtype, preset, kind, details):
 
 def wanted_side(words, details):
     """Does a case of the padding law feed padding as asked: a side in the first call, later, or one column a call?"""
-    side = details[0] if details else "right"
+    side, = details
     return words == {"later": "right padding in row 0, continued call after 4 tokens",
                      "one column": "middle padding in row 0, one column at a time after 4 tokens"}.get(
                          side, f"{side} padding in row 0, first call")
@@ -246,7 +258,7 @@ def judge(found, wanted, own):
 
 
 def coarse(evidence, sizes):
-    """Per piece behind the first: '.' right, 'x' wrong from its first token on, '.x' only later; '' for tokens alone."""
+    """For each piece behind the first: 'right', 'wrong' from its first token on, or 'first right' and then wrong."""
     strip = (evidence or {}).get("strip", "") or "." * (sum(sizes) + 2)
     pieces, at = [], sizes[0]
     for size in sizes[1:]:

@@ -220,8 +220,8 @@ print(accuracy_bars(rows)[1])
 print(lesson.relatives())
 
 # %% [markdown]
-# The last one multiplies the inputs by the mask, and fails even on the left. A real layer has biases: an input of 0 does
-# not give a 0 behind them.
+# The last one multiplies the inputs by the mask, and fails even on the left. A real layer has biases: an input of 0
+# does not give a 0 behind them.
 #
 # ## 8. Use it elsewhere
 

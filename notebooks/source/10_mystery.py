@@ -10,8 +10,8 @@
 # 2. say when a strange output is no fault, and when two suspects cannot be told apart;
 # 3. write a report that others can run, with the real library alone.
 #
-# You need lessons 00 to 05 for the first case, and all lessons for the rest. The core takes about 25 minutes. Cells that
-# say **deeper** can be skipped.
+# You need lessons 00 to 05 for the first case, and all lessons for the rest. The core takes about 25 minutes. Cells
+# that say **deeper** can be skipped.
 #
 # Run the set-up cell first: click it and press Shift + Enter. A class that shares one SEED gets the same cases.
 
@@ -110,7 +110,8 @@ lesson.prove(smallest_failure)                                              # on
 # ## 4. Two more cases
 #
 # Not every case has a fault. Read the two lines about sizes in each result: how large is the difference, and how large
-# is the rounding of an uncut run? A strip of X means "apart by more than a fixed limit", no more. (Lesson 01, section 5.)
+# is the rounding of an uncut run? A strip of X means "apart by more than a fixed limit", no more.
+# (Lesson 01, section 5.)
 
 # %%
 case = lesson.cases(SEED)[1]
@@ -190,8 +191,8 @@ questions["cut"].reveal(lesson.counterexample("split"))
 # ### A case file
 #
 # Choose one law that is silently wrong. The next cell saves two files beside this notebook: a page with version,
-# counterexample, picture and sentence, and a program that shows the failure with transformers alone. Run the program. It
-# fails on your own machine, too.
+# counterexample, picture and sentence, and a program that shows the failure with transformers alone. Run the
+# program. It fails on your own machine, too.
 
 # %% tags=["library"]
 lesson.case_file("split")
