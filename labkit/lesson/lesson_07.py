@@ -36,8 +36,8 @@ QUESTIONS = {
         Option(4, "4, when the ring is full", "The copy takes two steps. The second one already meets a used slot when "
                                               "3 are filled."),
         Option(6, "6", "Look at fewer frames: it begins earlier."))),
-    "recover": Question("07.recover", "The report's way out: build the target new, with the source's layers and "
-                                      "weights, then copy again. What do you get?", (
+    "recover": Question("07.recover", "The report's way out: build the target new, with as many layers and the "
+                                      "same weights, then copy again. What do you get?", (
         Option("right", "a copy that goes on as the source would", "The keys are there, the clock is not. The target "
                                                                     "starts at position 0."),
         Option("raises", "the same error again", "The depths agree now, and nothing else is compared."),

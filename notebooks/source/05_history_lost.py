@@ -81,7 +81,8 @@ one, other = lesson.marks(("conv",)), lesson.marks(("recurrent",))
 print("window lost:   ", one)
 print("recurrent lost:", other)
 first = [strip.index("X") for strip in (one, other)]
-questions["strip"].reveal("later" if first[1] > first[0] else "longer" if other.count("X") > one.count("X") else "same")
+longer = other.count("X") > one.count("X")
+questions["strip"].reveal("later" if first[1] > first[0] else "longer" if longer else "same")
 
 # %% [markdown]
 # ## 3. Do not look harder. Change something.
@@ -99,7 +100,7 @@ still(lesson.picture())
 
 # %% tags=["deeper"]
 curve = lesson.errors(("recurrent",), chunk=80)
-print("Deeper. Memory length, to 1 % of the largest error:", lesson.memory_length(curve), "tokens")
+print("Deeper. The error falls to 1 % within", lesson.memory_length(curve), "tokens.")
 
 # %% [markdown]
 # ## 4. Your turn: the probe
@@ -112,7 +113,7 @@ print("Deeper. Memory length, to 1 % of the largest error:", lesson.memory_lengt
 def unread(mixer, prefix, chunk):
     """Names of the state fields ('conv', 'recurrent') that this chunk does not read.
 
-    mixer(x, state=None) returns (y, state); prefix and chunk are (B, L, hidden_size), at least one token each.
+    mixer(x, state=None) returns (y, state). prefix and chunk are (B, L, hidden_size), L at least 1.
     Return a list of names; empty when the chunk reads all of its state.
     """
     return NotImplemented
@@ -126,8 +127,8 @@ lesson.EXERCISE.help(unread)
 # %% [markdown]
 # ### Proof by another way
 #
-# The reference of this lab does it another way. A field that is read has a gradient: a small change of it moves an output a little. Gradients need no zeroing, so
-# they are a second opinion on your probe.
+# The reference of this lab does it another way. A field that is read has a gradient: a small change of it moves an
+# output a little. Gradients need no zeroing, so they are a second opinion on your probe.
 
 # %% tags=["check"]
 lesson.prove(unread)
@@ -149,7 +150,8 @@ questions["mirror"].reveal(lesson.forgets("conv-half-lost", "recurrent-half-lost
 # %% [markdown]
 # Token by token both layers are right. A test that decodes one token at a time cannot see any fault of this lesson.
 #
-# The real Mamba-1 layer, if transformers is installed. Its cache is emptied by hand before the chunk:
+# The real Mamba-1 layer, if transformers is installed. The recurrent state in its cache is emptied by hand before the
+# chunk:
 
 # %% tags=["library"]
 try:
@@ -164,7 +166,7 @@ try:
         _, _ = layer(x[:, :6], cache), layer(x[:, :6], emptied)
         emptied.update_recurrent_state(torch.zeros_like(emptied.get_recurrent_state(0)), 0)
         same = torch.equal(layer(x[:, 6:6 + length], cache), layer(x[:, 6:6 + length], emptied))
-        print(f"transformers {transformers.__version__}, chunk of {length}: recurrent state {'NOT ' * same}read")
+        print(f"transformers {transformers.__version__}, chunk of {length}:", "not read" if same else "read")
 except ImportError:
     print("transformers is not installed: nothing to run here.")
 
@@ -230,9 +232,10 @@ questions["proof"].ask()
 
 # %%
 found, influence, wrong = lesson.useless()
-evidence = (f"The probe names {' and '.join(found)}. Outputs that the tokens before move, uncut: {influence}. "
-            f"Wrong outputs when cut: {wrong}.")
-questions["proof"].reveal("nothing" if found and not influence and not wrong else "both", evidence)
+evidence = [f"The probe names {' and '.join(found)}.", f"Wrong outputs when cut: {wrong}.",
+            f"Outputs of the uncut text that the tokens before move: {influence}."]
+nothing = bool(found) and not influence and not wrong
+questions["proof"].reveal("nothing" if nothing else "both", evidence)
 
 # %% [markdown]
 # ## What you have now

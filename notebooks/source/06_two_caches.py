@@ -123,8 +123,9 @@ still(lesson.map_of_cuts())
 def attend(q, k, v, store, position):
     """Attention of one chunk behind everything in the store; returns (B, H, L, D).
 
-    q, k, v (B, H, L, D), L may be 0. store.length is the number of tokens held. store.append(k, v) adds L tokens and
-    returns all keys and values, (B, H, T, D) each. Raise ValueError when position is not store.length, and add nothing.
+    q, k, v (B, H, L, D), L may be 0. store.length is the number of tokens held.
+    store.append(k, v) adds L tokens and returns all keys and all values, (B, H, T, D) each.
+    Raise ValueError when position is not store.length, and add nothing.
     """
     return NotImplemented
     keys, values = store.append(k, v)
@@ -206,8 +207,9 @@ print(first_wrong("hybrid", lesson.decode_between, "inside the fact", 40))
 
 # %%
 torch.manual_seed(0)
-old, new, mask = torch.randn(1, 2, 10, 4), torch.randn(1, 2, 4, 4), torch.ones(4, 4, dtype=torch.bool).tril()
-keys = torch.cat([old, new], 2)                                                     # (B, H, 14, D), stale ones first
+old, new = torch.randn(1, 2, 10, 4), torch.randn(1, 2, 4, 4)        # (B, H, T, D)
+mask = torch.ones(4, 4, dtype=torch.bool).tril()                    # (L, L), made for the new text
+keys = torch.cat([old, new], 2)                                     # (B, H, 14, D), stale ones first
 alone = F.scaled_dot_product_attention(new, new, new, is_causal=True)
 for how, options in {"own mask": {"attn_mask": mask}, "is_causal": {"is_causal": True}}.items():
     try:

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 07 Copied state
 #
-# A conversation can branch: two answers are tried from one point. Then somebody copies the memory. A copy that is not a
-# copy looks right for a while.
+# A conversation can branch: two answers are tried from one point. Then somebody copies the memory. A copy that is not
+# a copy looks right for a while.
 #
 # **After this lesson you can**
 #
@@ -62,7 +62,7 @@ except ValueError as error:
 #
 # ## 2. Two names, one memory
 #
-# Here is that copy as a port, with one thing repaired already: it takes the clock too. `dict(layer)` makes a new
+# Here is candle's copy as a port, with one thing repaired already: it takes the clock too. `dict(layer)` makes a new
 # dictionary. The tensors in it are the same ones, under a second name: an **alias**. A step writes into the ring in
 # place, so both sessions write to one memory.
 
@@ -81,8 +81,8 @@ questions["copy"].reveal(result)
 # %% [markdown]
 # A test right after the copy, with a few frames, is green. It proves nothing about later.
 #
-# Look at both rings. Time runs down, slots run across, the letter says whose frame is in the slot. (Measured: each slot
-# is compared with runs that share nothing.)
+# Look at both rings. Time runs down, slots run across, the letter says whose frame is in the slot. (Measured: each
+# slot is compared with runs that share nothing.)
 #
 # **Your task:** move the number of frames before the copy. From which number on is a slot of the *source* wrong?
 
@@ -94,14 +94,14 @@ questions["from"].ask()
 
 # %%
 first = next(before for before in range(9) if lesson.disturbed(before))
-questions["from"].reveal(first, "All numbers from 0 to 8 are run: the copy steps twice, then the source once.")
+questions["from"].reveal(first, "Run for 0 to 8 frames: the copy steps twice, then the source once.")
 
 # %% [markdown]
 # ## 3. The report's way out
 #
-# The report says what to do after the error: build the target again, with the source's layers, then copy. The source's
-# copy takes keys and values. Each layer also has a clock for its positions. The copy does not take it: that clock stays
-# what it was in the target.
+# The report says what to do after the error: build the target again, with as many layers, then copy. In candle a copy
+# takes keys and values. Each layer also has a clock for its positions. The copy does not take that: it stays what it
+# was in the target.
 
 # %% tags=["predict"]
 questions["recover"].ask()
@@ -113,8 +113,8 @@ print("target at the same position:", lesson.copied(samples.streaming(), used=6)
 questions["recover"].reveal(result if result in ("right", "wrong") else "raises")
 
 # %% [markdown]
-# A loud error became a silent one. There are two clocks now, one in the keys and one in the target, and nobody compares
-# them. The positions cannot be read from the keys: a key looks like any other numbers.
+# A loud error became a silent one. There are two clocks now, one in the keys and one in the target, and nobody
+# compares them. The positions cannot be read from the keys: a key looks like any other numbers.
 #
 # ## 4. Your turn: a copy that is one
 #
@@ -126,7 +126,8 @@ questions["recover"].reveal(result if result in ("right", "wrong") else "raises"
 def copy_session(dst, src):
     """Make dst go on exactly as src would, and share nothing that is written to.
 
-    dst may have seen other frames before. If the two belong to different models, raise ValueError and change nothing.
+    dst may have seen other frames before. If the two belong to different models, raise ValueError
+    and change nothing.
     """
     return NotImplemented
 
@@ -174,7 +175,8 @@ questions["len"].reveal(outcome.verdict, outcome.evidence)
 # alias.
 
 # %%
-still(accuracy_bars(price("mamba2", 200, ("behind the fact", "before the question"), {"alias": lesson.shared_copy})))
+still(accuracy_bars(price("mamba2", 200, ("behind the fact", "before the question"),
+                          {"alias": lesson.shared_copy})))
 
 # %%
 print(first_wrong("mamba2", lesson.shared_copy, "before the question"))
@@ -191,7 +193,7 @@ print(first_wrong("mamba2", lesson.shared_copy, "before the question"))
 print(lesson.audit())
 
 # %% [markdown]
-# In the source, a table holds the positions: 8192 of them, about five and a half minutes of sound. (Here it holds 32.)
+# In candle a table holds the positions: 8192 of them, about five and a half minutes of sound. (Here it holds 32.)
 # No short test comes to its end. And a soak does not test a reset. You need both.
 
 # %% [markdown] tags=["deeper"]
@@ -208,7 +210,7 @@ questions["next"].ask()
 
 # %%
 habits = lesson.loud()
-questions["next"].reveal(habits[0] if len(habits) == 1 else None, "A field is added, and each habit is tried once.")
+questions["next"].reveal(*habits, "A field is added, and each habit is tried once.")
 
 # %% [markdown]
 # ## What you have now
