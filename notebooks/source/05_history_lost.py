@@ -149,6 +149,7 @@ questions["mirror"].reveal(lesson.forgets("conv-half-lost", "recurrent-half-lost
 
 # %% [markdown]
 # Token by token both layers are right. A test that decodes one token at a time cannot see any fault of this lesson.
+# Older releases of transformers raised an error at such a chunk of Mamba-1. Newer ones answer, wrongly.
 #
 # The real Mamba-1 layer, if transformers is installed. The recurrent state in its cache is emptied by hand before the
 # chunk:

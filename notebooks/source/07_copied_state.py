@@ -15,7 +15,7 @@
 # %% tags=["setup"]
 import torch
 
-from labkit import faults
+from labkit import check, faults
 from labkit.faults import advice, samples
 from labkit.figures import accuracy_bars
 from labkit.lesson import lesson_07 as lesson, progress
@@ -195,6 +195,17 @@ print(lesson.audit())
 # %% [markdown]
 # In candle a table holds the positions: 8192 of them, about five and a half minutes of sound. (Here it holds 32.)
 # No short test comes to its end. And a soak does not test a reset. You need both.
+
+# %% [markdown]
+# Three laws are yours now. *Fork*: two sessions that go on from one point do not disturb each other. *Reset*: a session
+# after a reset equals a new one. *Foreign*: a state of another model is refused. The lab's checker tries small runs
+# first, and names the first one that breaks a law.
+
+# %%
+for name, law in (("copy-shares-storage", "fork"), ("copy-without-clock", "fork"),
+                  ("reset-forgets-a-field", "reset"), ("depth-only", "foreign")):
+    found = check(faults.get(name).subject(0), laws=[law])[law]
+    print(f"{name:23}{law:9}{found.verdict}: {found.counterexample}")
 
 # %% [markdown] tags=["deeper"]
 # **Deeper.** What the forgotten field is, as a difference between right and faulty code:
