@@ -160,11 +160,6 @@ def test_memory_length():
     assert memory_length([1, .5, .02, .005, .001]) == 3 and memory_length([1, .5, .02]) is None
 
 
-@pytest.mark.parametrize("case", advice.of("history-lost"), ids=lambda case: case.id)
-def test_advice_is_judged_by_running(case):
-    assert case.run().verdict == case.verdict and case.run().evidence
-
-
 def test_recorded_advice_follows_the_records(monkeypatch):
     case = advice.get("history-lost.five-models")
     monkeypatch.setattr(advice_history_lost, "FIVE", dict.fromkeys("abcde", (0.0, 0.0, 0.0)))

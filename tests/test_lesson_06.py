@@ -178,11 +178,6 @@ def test_the_stores_follow_the_layer():
     assert right.count("23 filled: no wrong slot.") == 2
 
 
-@pytest.mark.parametrize("case", advice.of("expected-cpu"), ids=lambda case: case.id)
-def test_advice_is_judged_by_running(case):
-    assert case.run().verdict == case.verdict and case.run().evidence
-
-
 def test_advice_would_say_otherwise_of_a_layer_with_one_store(monkeypatch):
     from labkit.faults import advice_expected_cpu
     from labkit.mixers import Attention

@@ -192,11 +192,6 @@ def test_each_reset_fault_has_its_own_test():
     assert [line.endswith("sees it") for line in lines] == [False, True]
 
 
-@pytest.mark.parametrize("case", advice.of("different-depths"), ids=lambda case: case.id)
-def test_advice_is_judged_by_running(case):
-    assert case.run().verdict == case.verdict and case.run().evidence
-
-
 def test_advice_would_say_otherwise_of_a_right_copy(monkeypatch):
     from labkit.faults import advice_different_depths as module
     from labkit.streaming import StreamingTransformer
