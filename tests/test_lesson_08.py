@@ -175,3 +175,9 @@ def test_picture_changes_with_the_model(monkeypatch):
 def test_advice_gets_its_verdict_by_running(case):
     outcome = case.run()
     assert outcome.verdict == case.verdict and any(letter.isdigit() for letter in outcome.evidence)
+
+
+def test_the_library_cell_says_what_it_ran():
+    said = lesson.in_library()
+    assert said.startswith("transformers is not installed") or (
+        "first call: left right, right wrong, middle wrong" in said and len(said.splitlines()) == 7)

@@ -13,7 +13,8 @@ def broken(name: str) -> list[str]:
 
 
 @advise("padding-continued.fixed", "PR 47087 makes the mask count on continued calls, so padding is right now",
-        "partly", "the path for one column still does not look at the mask", source=SOURCE)
+        "partly", "the path for one column still does not look at the mask, and a mask that is multiplied leaves "
+        "the decay of the state", source=SOURCE)
 def fixed():
     before, after = broken("padding-continued"), broken("padding-one-column")
     left = [words for words in after if "one column at a time" in words]

@@ -5,6 +5,7 @@ import torch
 from .. import faults
 from ..cache import Cache
 from ..contract import check
+from ..contract.laws import PADDED_CALLS
 from ..errors import PositionError
 from ..figures import Panel, who_wrote
 from ..figures.conv_window import cut
@@ -14,8 +15,8 @@ from .exercise_08 import EXERCISE, SIDES, attempt, inputs_masked, padded
 from .judge import NotTried, call
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "QUESTIONS", "broken_calls", "harmful_lengths", "inputs_masked", "left_of_h", "picture", "prove",
-           "relatives", "sides_wrong", "stale_position"]
+__all__ = ["EXERCISE", "QUESTIONS", "broken_calls", "harmful_lengths", "in_library", "inputs_masked", "left_of_h",
+           "picture", "prove", "relatives", "sides_wrong", "stale_position"]
 
 LEFT_IS_LUCK = "On the left the state is still zero: a * 0 + 0 is 0. It is luck, and ends with the first real token."
 QUESTIONS = {
@@ -34,7 +35,7 @@ QUESTIONS = {
         Option((), "nowhere: what is 0 adds nothing", "It adds nothing, but the state is multiplied by a in each "
                                                       "column, also in a padding column."))),
     "columns": Question("08.columns", "The same padding behind 4 real tokens, fed two columns at a time, then one "
-                                      "column at a time. A release after the repair: which is right?", (
+                                      "column at a time. Code after the repair: which is right?", (
         Option((True, True), "both", "That was the hope. The path for one column is code of its own."),
         Option((True, False), "two at a time only", ""),
         Option((False, True), "one at a time only", "It is the other way round: the shortest chunk takes a path of its "
@@ -169,3 +170,21 @@ def left_of_h(a, columns):
     """The share of h that is left behind columns of zero input."""
     u = torch.zeros(1, columns, 1)
     return float(inputs_masked(u, torch.full_like(u, a), torch.zeros(1, columns).bool(), torch.ones(1, 1))[1])
+
+
+def in_library(name="qwen3_next"):
+    """The padding experiments on a tiny model of the installed transformers, a line for each kind of call. Text."""
+    try:
+        import transformers
+        from ..contract import zoo
+        from ..contract.transformers import subject
+    except ImportError:
+        return "transformers is not installed here, so there is nothing to run."
+    transformers.logging.set_verbosity_error()
+    wrong = check(subject(zoo.build(zoo.recipes(name)[0])), laws=["padding"])["padding"].failures
+    lines = [f"transformers {transformers.__version__}, {name}"]
+    for kind, before, _, sides in PADDED_CALLS:
+        behind = f"{kind} after {before} tokens" if before else kind
+        lines.append(f"{behind}: " + ", ".join(
+            f"{side} {'wrong' if f'{side} padding in row 0, {behind}' in wrong else 'right'}" for side in sides))
+    return "\n".join(lines)

@@ -81,13 +81,14 @@ for words in lesson.broken_calls("padding-continued")[:6]:
     print("wrong:", words)
 
 # %% [markdown]
-# Now a release after the repair. The same padding comes in calls of two columns, then in calls of one column.
+# Now a port of what came after: the path for one column was left as it was. The same padding comes in calls of two
+# columns, then in calls of one column.
 
 # %% tags=["predict"]
 questions["columns"].ask()
 
 # %%
-wrong = lesson.broken_calls("padding-one-column")                           # a port of transformers 5.23
+wrong = lesson.broken_calls("padding-one-column")                           # a port of one decision of 5.23
 right = [not any(f"{number} at a time after" in words for words in wrong)
          for number in ("two columns", "one column")]
 print("\n".join(f"wrong: {words}" for words in wrong))
@@ -222,6 +223,16 @@ print(lesson.relatives())
 # %% [markdown]
 # The last one multiplies the inputs by the mask, and fails even on the left. A real layer has biases: an input of 0
 # does not give a 0 behind them.
+#
+# **In the real library.** The installed transformers, a tiny model without a bias at that place, drawn at random. It
+# multiplies by the mask, as in section 1: compare the first line with what you predicted there.
+
+# %% tags=["library"]
+print(lesson.in_library())
+
+# %% [markdown]
+# In 5.23 the first line is the answer of section 1: left right, right and middle wrong. Behind 4 tokens even left
+# padding is wrong: the state is no longer zero there, and it decays.
 #
 # ## 8. Use it elsewhere
 

@@ -112,6 +112,16 @@ lesson.prove(smallest_failure)                                              # on
 # Not every case has a fault. Read the two lines about sizes in each result: how large is the difference, and how large
 # is the rounding of an uncut run? A strip of X means "apart by more than a fixed limit", no more.
 # (Lesson 01, section 5.)
+#
+# Say again what you expect, this time of another experiment.
+
+# %% tags=["predict"]
+lesson.cases(SEED)[1].foretell("conv-half-lost", "zero", "conv").ask()
+
+# %%
+case = lesson.cases(SEED)[1]
+result = case.shows("conv-half-lost", "zero", "conv").outcome
+case.foretell("conv-half-lost", "zero", "conv").reveal(result)
 
 # %%
 case = lesson.cases(SEED)[1]
