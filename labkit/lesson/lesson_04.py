@@ -70,8 +70,8 @@ QUESTIONS = {
         "right": "The idea is right. The number is not: K columns are joined, and the extra one drops out."}),
     "fixes_seq_len": claim("04.fixes_seq_len", "From now on chunks of several tokens on a used cache are right.",
                            "PR 46084", {
-        "else": "It mended plain chunks. With padding, continued chunks stayed wrong until 5.15.",
-        "right": "For a batch without padding, yes. With padding, continued chunks stayed wrong until 5.15."}),
+        "else": "It mended plain chunks of this model. Chunks with padding, and related models, came later.",
+        "right": "Plain chunks of this model, yes. Chunks with padding, and related models, came later."}),
     "transfer": Question("04.transfer", "A new layer has one path for 1 token and a fast one for 64 tokens or more. "
                                         "Which chunk lengths do you test?", tuple(
         Option(key, text, {False: "At the start of a text there is no past to forget, and nobody takes the wrong "
