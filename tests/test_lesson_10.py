@@ -124,7 +124,7 @@ def solve(case):
     return left, useful
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_drawn_case_can_be_solved_within_six_experiments(seed):
     for case in (*cases(seed), tie(seed), endless(seed)):
         left, useful = solve(case)

@@ -63,6 +63,11 @@ def model_of(kind):
 
 def best_after(model, text):
     """The greedy token behind a text, from one call without a cache: the reference."""
+    return _best_after(model, tuple(text))
+
+
+@lru_cache(10_000)
+def _best_after(model, text):
     return int(model(torch.tensor([text]))[0, -1].argmax())
 
 

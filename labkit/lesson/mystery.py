@@ -25,7 +25,7 @@ from .card import Card
 from .question import Option, Question
 
 NOTHING = "no fault"
-GROUPS = {"chunk": ("dropped-chunk", "looks-ahead", "history-lost", "one-step-size", "padding-continued"),
+GROUPS = {"chunk": ("dropped-chunk", "looks-ahead", "history-lost", "one-step-size", "clamp-lost"),
           "half": ("conv-half-lost", "recurrent-half-lost", "history-lost"),
           "padding": ("padding-first-call", "padding-continued", "padding-one-column", "padding-multiplied")}
 OUTSIDE = ("cut", "swap", "pad", "fork", "reset")           # what anybody can do who only feeds a model

@@ -53,7 +53,8 @@ questions["halves"].reveal(lesson.halves(), "Run: both faults, the same cut, the
 #
 # ## 2. The first case
 #
-# One of these is in the layer.
+# One of these is in the layer. The experiments of lessons 04 and 05 are enough here: cut list, zero a field and
+# influence map.
 
 # %%
 print(lesson.cases(SEED)[0].lineup())
