@@ -4,6 +4,8 @@ import html
 
 COLOURS = {"right": "#0072B2", "wrong": "#D55E00", "crashed": "#D55E00", "not tried": "#767676", "info": "#767676"}
 
+CODE = "margin:.2em 0;background:none;color:inherit;font-family:monospace"      # strips stand under each other
+
 
 class Card:
     """A headline and lines below it. A line that starts with `>` is code: it keeps its spaces."""
@@ -16,7 +18,7 @@ class Card:
 
     def _repr_html_(self):
         body = "".join(
-            f'<pre style="margin:.2em 0;background:none;color:inherit">{html.escape(line[1:])}</pre>'
+            f'<pre style="{CODE}">{html.escape(line[1:])}</pre>'
             if line.startswith(">") else f"<p style='margin:.3em 0'>{html.escape(line)}</p>" for line in self.lines)
         return (f'<div style="border-left:5px solid {COLOURS[self.state]};padding:.2em .9em;line-height:1.45">'
                 f"<p style='margin:.3em 0'><b>{html.escape(self.headline)}</b></p>{body}</div>")
