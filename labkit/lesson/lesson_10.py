@@ -180,8 +180,8 @@ def case_file(law="split", folder=None):
     page.write_text(f"<!doctype html><meta charset='utf-8'><title>{html.escape(report.subject)}: {law}</title>"
                     f"{picture(drawn, sentence)}<pre>{html.escape(scripts[law])}</pre>\n", encoding="utf-8")
     return Card("info", f"Saved: {page.name} and {program.name}", [
-        f"{where}. {law}: {finding.counterexample}.", f">{finding.strip}", "Run the program with Python: it needs "
-        "transformers and torch alone."])
+        f"{where}. {law}: {finding.counterexample}.", f">{finding.strip or finding.message}",
+        "Run the program with Python: it needs transformers and torch alone."])
 
 
 def stranger():
