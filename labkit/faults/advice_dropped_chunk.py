@@ -57,7 +57,8 @@ def last_k_minus_1():
         "Chunks of Mamba2 are right from 5.13. Padding in such a chunk stayed wrong until 5.15, and the other models of "
         "the family needed repairs of their own.", RUNS, PULL)
 def fixes_seq_len():
-    found = {case: recorded("dropped-chunk")["5.13.0"][case] for case in ("chunk mamba2", "padded mamba2", "chunk jamba")}
+    cases = ("chunk mamba2", "padded mamba2", "chunk jamba")
+    found = {case: recorded("dropped-chunk")["5.13.0"][case] for case in cases}
     right = {case: "strip" in each and "X" not in each["strip"] for case, each in found.items()}
     verdict = "right" if all(right.values()) else "partly" if right["chunk mamba2"] else "wrong"
     words = {case: "right" if right[case] else each.get("raises", "wrong") for case, each in found.items()}

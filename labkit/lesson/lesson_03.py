@@ -20,7 +20,7 @@ from .question import Option, Question, claim
 
 __all__ = ["EXERCISE", "QUESTIONS", "SLICES", "clock", "covered_prompt", "error_text", "explorer", "fed_twice",
            "fewest_fed", "foreign_prefix", "kept_by", "line_of", "picture", "prove", "releases", "right_fixes",
-           "shared_tokens", "verdict_of", "wrong_lengths"]
+           "shared_tokens", "spans", "verdict_of", "wrong_lengths"]
 
 # what two generations of the library make of a prompt's ids (n,) and m cached tokens: (kept, fed)
 SLICES = {"arange(n)[m:]  (4.46 to 5.2)": lambda ids, m: (m, ids[torch.arange(len(ids))[m:]]),
@@ -122,6 +122,13 @@ def releases(case="full_prompt"):
     """{release: what happened} for a recorded call, from 4.46 on: an error, or how many new tokens are right."""
     return {release: found[case].get("raises") or f"{found[case]['right']} of {found[case]['of']} tokens right"
             for release, found in recorded("cache-position").items() if not release.startswith("4.44")}
+
+
+def spans(outcomes):
+    """Lines for neighbouring releases with the same outcome: '5.3.0 to 5.17.0: …'."""
+    for outcome, group in itertools.groupby(outcomes, key=outcomes.get):
+        first, *_, last = [*group] * 2
+        yield f"{first if first == last else f'{first} to {last}'}: {outcome}"
 
 
 def verdict_of(outcome):

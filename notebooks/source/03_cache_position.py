@@ -82,8 +82,8 @@ questions["newer"].ask()
 
 # %%
 found = lesson.releases("full_prompt")
-for release, outcome in found.items():
-    print(f"{release:8}{outcome}")
+for line in lesson.spans(found):
+    print(line)
 newest = lesson.verdict_of(list(found.values())[-1])
 questions["newer"].reveal(newest, "Recorded: each release was installed and run.")
 
