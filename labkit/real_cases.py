@@ -150,15 +150,33 @@ MODELS = {
     "jamba": dict(BASE, **HEADS, attn_layer_period=2, attn_layer_offset=1, num_experts=1, use_mamba_kernels=False,
                   mamba_d_state=8, mamba_dt_rank=4),
     "lfm2": dict(BASE, **HEADS, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False),
+    "zamba2": {**BASE, **HEADS, "mamba_d_state": 8, "mamba_ngroups": 1, "n_mamba_heads": 8, "chunk_size": 16,
+               "num_mem_blocks": 1, "attention_head_dim": 16, "attention_hidden_size": 64, "num_hidden_layers": 3,
+               "num_key_value_heads": 4},
+    "nemotron_h": dict(BASE, **HEADS, head_dim=8, mamba_num_heads=8, mamba_head_dim=8, ssm_state_size=8, n_groups=1,
+                       chunk_size=16),
     "recurrent_gemma": dict(BASE, **HEADS, lru_width=32, attention_window_size=64, head_dim=8,
                             block_types=["recurrent", "attention"]),
 }
 
 
+# The order of layers, under the names of newer and of older releases.
+ORDERS = {"zamba2": [{"layers_block_type": [kind, "hybrid", "hybrid"]} for kind in ("linear_attention", "mamba")],
+          "nemotron_h": [{"layers_block_type": ["linear_attention", "full_attention"], "num_hidden_layers": None},
+                         {"layers_block_type": ["mamba", "attention"]}, {"hybrid_override_pattern": "M*"}]}
+
+
 def build(name):
-    config = transformers.AutoConfig.for_model(name, **MODELS[name])
-    torch.manual_seed(0)
-    return redraw(transformers.AutoModelForCausalLM.from_config(config))
+    """The model, in the first order of layers that this release understands."""
+    orders = ORDERS.get(name, [{}])
+    for order in orders:
+        try:
+            config = transformers.AutoConfig.for_model(name, **{**MODELS[name], **order})
+            torch.manual_seed(0)
+            return redraw(transformers.AutoModelForCausalLM.from_config(config))
+        except Exception:
+            if order is orders[-1]:
+                raise
 
 
 def strip(found, wanted):
@@ -170,13 +188,15 @@ def strip(found, wanted):
 
 def fed(model, ids, sizes, mask=None):
     """Logits of ids fed in pieces through one cache, under whatever name this release gives it; mask (B, L) or None."""
-    taken, kept, outputs, at = inspect.signature(model.forward).parameters, {}, [], 0
+    taken, kept, outputs, at = inspect.signature(model.forward).parameters, own_cache(model, len(ids)), [], 0
     if model.config.model_type == "recurrent_gemma" and (name := {"past_key_values", "cache"} & set(taken)):
-        kept = {name.pop(): transformers.DynamicCache()}                # it gives none back
+        config = {"config": model.config} if "config" in inspect.signature(transformers.DynamicCache).parameters else {}
+        kept = {name.pop(): transformers.DynamicCache(**config)}        # it gives none back
+    positions = (torch.ones_like(ids) if mask is None else mask).cumsum(1).sub(1).clamp(min=0)
     for size in sizes:
         more = dict(kept)
         if "position_ids" in taken:
-            more["position_ids"] = torch.arange(at, at + size)[None].expand(len(ids), -1)
+            more["position_ids"] = positions[:, at:at + size]
         if "cache_position" in taken or "cache_params" in taken and at:
             more["cache_position"] = torch.arange(at, at + size)
         if mask is not None:
@@ -187,6 +207,16 @@ def fed(model, ids, sizes, mask=None):
                     if getattr(result, name, None) is not None and (name in taken or name == "past_key_values"))
         at += size
     return torch.cat(outputs, 1)
+
+
+def own_cache(model, batch):
+    """The cache class that hybrid models of older releases want to be given; {} where there is none."""
+    found = [cls for name, cls in vars(sys.modules[type(model).__module__]).items()
+             if name.endswith("HybridMambaAttentionDynamicCache")]
+    if not found:
+        return {}
+    more = {"devices": ["cpu"] * model.config.num_hidden_layers} if "Falcon" in found[0].__name__ else {}
+    return {"past_key_values": found[0](model.config, batch, torch.float64, **more)}
 
 
 def chunk(name):
@@ -203,10 +233,10 @@ def decode(name):
 
 
 def padded(name):
-    """The second row has two columns of padding at the start of its second chunk; it is compared with itself alone."""
+    """The second row is padded on the left, past the first call and into the chunk; it is compared with itself alone."""
     ids = torch.randint(3, 50, (2, BEFORE + CHUNK + 2), generator=torch.Generator().manual_seed(2))
     mask = torch.ones_like(ids)
-    mask[1, BEFORE:BEFORE + 2] = 0
+    mask[1, :BEFORE + 2] = 0
     found = fed(build(name), ids, [BEFORE, CHUNK, 1, 1], mask)[1:, mask[1].bool()]
     return strip(found, build(name)(ids[1:, mask[1].bool()], use_cache=False).logits)
 
