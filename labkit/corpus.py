@@ -136,19 +136,28 @@ def same_name(seed: int, facts: int = 4) -> tuple[Example, Example]:
     return one, two
 
 
-def training_text(rng: random.Random, facts: int) -> list[tuple[str, bool]]:
+def training_text(rng: random.Random, facts: int, again: float = 0.0) -> list[tuple[str, bool]]:
     """A text for training in parts, and which parts follow from what stands before.
 
-    Every fact is told once and asked once, in any order, mostly after all are told, else in turns.
+    Every fact is told once, and asked in any order, mostly after all are told, else in turns.
+
+    Args:
+        rng: chooses everything.
+        facts: how many people.
+        again: chance that a fact that was asked may be asked once more. At 0 each is asked once, and the last answers
+            can be found by what is left over.
     """
-    told, parts, left = [], [], draw_facts(rng, facts, held_out=False)
+    told, parts, left, asked = [], [], draw_facts(rng, facts, held_out=False), 0
     early = rng.choice((0.0, 0.0, 0.0, 0.3))               # with few facts open, a guess at the newest one pays too well
-    while left or told:
+    while left or told and asked < facts + 2:
         if left and (not told or rng.random() >= early):
             told.append(left.pop())
             parts.append((f" {told[-1].sentence}", False))
         else:
-            fact = told.pop(rng.randrange(len(told)))
+            place = rng.randrange(len(told))
+            fact, asked = told[place], asked + 1
+            if not again or rng.random() >= again:
+                del told[place]
             parts += [(f" {fact.question}", False), (fact.answer, True)]
         if rng.random() < 0.2:
             parts.append((f" {rng.choice(FILLERS)}", False))

@@ -55,8 +55,10 @@ def presets(name: str, hidden: int = 64) -> list[tuple[str, dict]]:
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "attention_bias": True}
     full, nope = ("attention", heads), ("attention", {**heads, "rope_theta": None})
     local = ("attention", {**heads, "sliding_window": 128})
+    local_nope = ("attention", {**heads, "sliding_window": 128, "rope_theta": None})
     return {"short-conv": [short, short, full], "mamba": [mamba] * 2, "mamba2": [mamba2] * 2,
-            "griffin": [griffin, griffin, local], "gated-delta": [delta, delta, delta, full],
+            "griffin": [griffin, griffin, local, griffin, griffin, local_nope],
+            "gated-delta": [delta, delta, delta, full],
             "attention": [full, full, full, nope], "hybrid": [mamba2, full, mamba2, full]}[name]
 
 

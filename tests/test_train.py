@@ -1,0 +1,63 @@
+"""Training: a function of the seed, goes on after an interruption, and starts from weights that say what they should."""
+
+import pytest
+import torch
+
+from labkit import HybridLM
+from labkit.model import PRESETS
+from labkit.tokenizer import tokenizer
+from labkit.train import RECIPES, batch, starting, train
+
+
+def weights(model):
+    return torch.cat([weight.flatten() for weight in model.parameters()])
+
+
+def test_an_interrupted_run_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+    whole = train("mamba2", steps=4, folder=tmp_path / "whole", every=2)
+    measured = []
+
+    def interrupted(model, n):
+        measured.append(n)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return 0.0
+    monkeypatch.setitem(train.__globals__, "accuracy", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train("mamba2", steps=4, folder=tmp_path / "parts", every=2)
+    again = train("mamba2", steps=4, folder=tmp_path / "parts", every=2)
+    assert len(measured) == 3, "the second run starts at step 2"
+    assert torch.equal(weights(whole), weights(again))
+    assert not torch.equal(weights(whole), weights(train("mamba2", steps=4, seed=1)))
+    assert (tmp_path / "parts" / "mamba2.png").stat().st_size > 5000
+
+
+def test_the_loss_looks_at_answers_alone():
+    ids, weight = batch(0, 7, 16)
+    words = tokenizer()
+    assert weight.any(1).all()
+    for row, mask in zip(ids, weight):
+        for t in mask.nonzero().flatten().tolist():
+            before = words.decode(row[:t + 1].tolist())
+            assert "?" in before[-30:], before
+
+
+def test_first_heads_look_back():
+    """Head i of the first attention layer gives its largest weight to the token i + 1 before."""
+    model = starting(HybridLM.preset("attention", 32), 0)
+    mixer = model.layers[0].mixer
+    assert starting(HybridLM.preset("hybrid", 32), 0).layers[3].mixer.q_proj.bias.abs().max() == 0
+    with torch.no_grad():
+        mixer.q_proj.weight.zero_()
+        mixer.k_proj.weight.zero_()
+        mixer.v_proj.bias.zero_()
+        mixer.o_proj.weight.copy_(torch.eye(64))
+        mixer.o_proj.bias.zero_()
+        x = torch.zeros(12, 12, 64)
+        x[range(12), range(12)] = 1                                                 # row s: a mark at token s alone
+        seen = mixer(x)[0][:, 11].unflatten(-1, (4, 16)).abs().sum(-1)              # (12, heads)
+    assert seen.argmax(0).tolist() == [10, 9, 8, 7]
+
+
+def test_every_trained_preset_has_a_recipe():
+    assert set(RECIPES) <= set(PRESETS)
