@@ -16,7 +16,7 @@ __all__ = ["EXERCISE", "QUESTIONS", "columns_needed", "explorer", "feed", "harml
 FIRST = "Only the first token of a chunk needs the past? Tap 0 looks K-1 tokens back, so K-1 tokens do."
 QUESTIONS = {
     "by_hand": Question("01.by_hand", "Inputs 2, 5, 1, 3. Kernel 1, 10, 100 (tap 0 first). "
-                                      "What is the output at token 3?", (
+                                      "What is the output at token 3? (Tokens count from 0.)", (
         Option(513, "513", "The taps are reversed: the last tap, 100, meets the newest input, 3."),
         Option(152, "152", "That is the output at token 2. At token 3 the newest input is 3."),
         Option(300, "300", "The last tap alone gives 300. The two taps before it read 5 and 1."),

@@ -30,7 +30,8 @@ QUESTIONS = {
         Option((False, False), "never", "After 6 frames the ring is full. The copy writes over slots that the source "
                                         "still reads."),
         Option((False, True), "not after 2, but after 6", ""))),
-    "from": Question("07.from", "Move the slider. From how many frames before the copy on is the source disturbed?", (
+    "from": Question("07.from", "Move the slider. What is the smallest number of frames before the copy at which the "
+                                "source is disturbed?", (
         Option(1, "1", "With 1 frame the copy's two steps go to free slots."),
         Option(3, "3", ""),
         Option(4, "4, when the ring is full", "The copy takes two steps. The second one already meets a used slot when "

@@ -113,8 +113,8 @@ questions["harmless"].reveal(lengths, "All lengths from 1 to 11 are run here, no
 # Write the layer that works for any cut. It gets a chunk and the window before it. It returns the outputs and the
 # window for the next call. Three to six lines are enough.
 #
-# Three things to think about: a chunk may be shorter than the window; a chunk may have 0 tokens; K may be 1, and then
-# the window has no columns at all.
+# Three things to think about: a chunk may be shorter than the window; a chunk may have 0 tokens (`F.conv1d` refuses
+# it); K may be 1, and then the window has no columns at all.
 
 # %% tags=["exercise"]
 def conv_chunk(x, window, weight):
@@ -187,8 +187,8 @@ for name, conv in {"window carried": causal_conv, "zeros": zeros_for_the_past}.i
 # %% [markdown]
 # ## 6. Good advice?
 #
-# Two rules that people pass on. Guess the verdict, then run the rule. Five verdicts are used in all lessons:
-# *right*; *partly* (right in some cases); *wrong*; *impossible* (it cannot be done as it is said); *silently wrong* (it
+# Two rules that people pass on. Guess the verdict, then run the rule. Five verdicts are used in all lessons: *right*;
+# *partly* (right in some cases); *wrong*; *impossible* (it cannot be done, or cannot happen); *silently wrong* (it
 # runs without an error, and every result is wrong).
 
 # %% tags=["predict"]
@@ -227,7 +227,8 @@ questions["dilation"].reveal(columns, "Measured by a gradient: the oldest input 
 #
 # - A window is K-1 inputs. It is the end of *window and chunk together*, not the end of the chunk.
 # - Zeros are right once: at the start of a text.
-# - A cut that you did not try can hide a fault. Chunks of 6 and 6 cannot see a window that is too short.
+# - A cut that you did not try can hide a fault. With chunks of 6 and 6, a window that is
+#   taken from the chunk alone looks right. Chunks of 1 show the fault.
 #
 # The library transformers (5.23) stores K columns instead of K-1. That works too: the extra column drops out before the
 # sum. It is one more thing that can go wrong.

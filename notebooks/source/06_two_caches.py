@@ -53,7 +53,8 @@ except RuntimeError as error:
 
 # %% [markdown]
 # The message is there. But the port is not complete. In the source a question stands in front of this code, a
-# **guard**: *are the tensors on the CPU, and is it one row?* If not, another branch runs, with a cache of its own.
+# **guard**: *are the tensors on the CPU, and is it one row (B = 1)?* If not, another branch runs, with a cache of its
+# own.
 
 # %% tags=["predict"]
 questions["guard"].ask()
@@ -89,9 +90,9 @@ questions["order"].reveal(lesson.failing(lesson.ORDERS))
 # A chat does this on every second turn: the question comes as a chunk, the answer token by token, the next question as
 # a chunk.
 #
-# Look into both stores. Slots run across, time runs down. Each letter says which call wrote the slot. A framed slot
-# should hold the key of the token with that number, and does not. (Measured: each slot is compared with every token's
-# key.)
+# Look into both stores. Slots run across, time runs down. Each letter says which call wrote the slot, "–" that none
+# did. A framed slot should hold the key of the token with that number, and does not. (Measured: each slot is compared
+# with every token's key.)
 
 # %%
 still(lesson.stores())
@@ -111,8 +112,8 @@ still(lesson.stores())
 still(lesson.map_of_cuts())
 
 # %% [markdown]
-# No even cut sees the two stores, whatever the chunk length. A test suite with "prefill, then decode" and "chunk after
-# chunk" is green.
+# No cut into equal pieces sees the two stores, whatever the chunk length. A test suite with "prefill, then decode"
+# and "chunk after chunk" is green.
 #
 # ## 4. Your turn: delete more than you write
 #
@@ -150,14 +151,15 @@ lesson.prove(attend)
 # %% [markdown]
 # ## 5. Good advice?
 #
-# Three pieces of the report's advice. Guess the verdict, then run it on the port.
+# Three pieces of the report. Guess the verdict, then run each on the port. *Impossible* also means: what it
+# says cannot happen.
 
 # %% tags=["predict"]
 questions["gpu"].ask()
 
 # %%
 outcome = advice.get("expected-cpu.gpu").run()
-questions["gpu"].reveal(outcome.verdict, outcome.evidence.split("; "))
+questions["gpu"].reveal(outcome.verdict, outcome.evidence.rstrip(".").split("; "))
 
 # %% tags=["predict"]
 questions["keep"].ask()
@@ -183,9 +185,9 @@ for case in advice.of("expected-cpu"):
 # %% [markdown]
 # ## 6. The price
 #
-# A small trained model answers 200 questions about a text. The text comes as a chunk up to the cut, then 8 tokens one
-# by
-# one, then the rest as a chunk. With two stores this last chunk does not see the 8 tokens.
+# A small trained model, with Mamba2 and attention layers, answers 200 questions about a text. The text comes as a
+# chunk up to the cut, then 8 tokens one by one, then the rest as a chunk. With two stores the attention layers of
+# this last chunk do not see the 8 tokens.
 
 # %%
 still(accuracy_bars(price("hybrid", 200, ("inside the fact", "before the question"),
@@ -196,31 +198,31 @@ print(first_wrong("hybrid", lesson.decode_between, "inside the fact", 40))
 
 # %% [markdown]
 # Read the sentence under the bars: it says what the fault costs, and where. The price depends on what the model keeps
-# in
-# its attention layers. A fault that costs nothing today is still a fault: the next model may need that memory.
+# in its attention layers. A fault that costs nothing today is still a fault: the next model may need that memory.
 #
 # ## 7. Relatives: a crash that was a guard
 #
-# A store still holds 10 tokens of an older text. A new text of 4 tokens comes, and nobody emptied the store. With a
-# mask
-# made for 4 tokens this crashes: luck, an **accidental guard**. Then somebody makes it faster and drops the mask.
+# A store still holds 10 tokens of an older text. A new text comes, and nobody emptied the store. With a mask made
+# for a text of 4 tokens this crashes: luck, an **accidental guard**. Then somebody makes it faster and drops the mask.
+# And what if the new text is one token long?
 
 # %%
 torch.manual_seed(0)
-old, new = torch.randn(1, 2, 10, 4), torch.randn(1, 2, 4, 4)    # (B, H, T, D)
-mask = torch.ones(4, 4, dtype=torch.bool).tril()                # (L, L), for the new text
-keys = torch.cat([old, new], 2)                                 # (B, H, 14, D)
-alone = F.scaled_dot_product_attention(new, new, new, is_causal=True)
-for how, options in {"own mask": {"attn_mask": mask}, "is_causal": {"is_causal": True}}.items():
+for length, causal in ((4, False), (4, True), (1, False)):
+    old, new = torch.randn(1, 2, 10, 4), torch.randn(1, 2, length, 4)       # (B, H, T, D), (B, H, L, D)
+    own = torch.ones(length, length, dtype=torch.bool).tril()               # (L, L), for the new text
+    keys = torch.cat([old, new], 2)                                         # (B, H, T, D)
+    alone = F.scaled_dot_product_attention(new, new, new, own)              # (B, H, L, D)
     try:
-        y = F.scaled_dot_product_attention(new, keys, keys, **options)
-        print(f"{how}: no error, {'right' if torch.allclose(y, alone) else 'wrong'}")
+        y = F.scaled_dot_product_attention(new, keys, keys, None if causal else own, is_causal=causal)
+        found = f"no error, {'right' if torch.allclose(y, alone) else 'wrong'}"
     except RuntimeError as error:
-        print(f"{how}: {type(error).__name__}")
+        found = type(error).__name__
+    print(f"new text of {length}, {'is_causal' if causal else 'own mask'}: {found}")
 
 # %% [markdown]
-# The speed-up turned a loud fault into a silent one. Your `attend` refuses this call: its position is 0, the store's
-# length is 10.
+# The speed-up turned a loud fault into a silent one. One token was never guarded: its mask of one cell is stretched
+# over all keys, the old ones too. Your `attend` refuses all three calls: their position is 0, the store's length is 10.
 #
 # ## 8. Use it elsewhere
 

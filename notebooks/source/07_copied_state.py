@@ -118,9 +118,9 @@ questions["recover"].reveal(result if result in ("right", "wrong") else "raises"
 #
 # ## 4. Your turn: a copy that is one
 #
-# A session has `.layers` (a list of dicts of tensors), `.clock`, and `.fingerprint()`. A **fingerprint** is a short
-# text computed from all sizes and weights. Two models with the same fingerprint are the same model. Three to six lines
-# are enough.
+# A session has `.layers` (a list of dicts of tensors), `.clock` (an int, the frames seen), and `.fingerprint()`. A
+# **fingerprint** is a short text computed from all sizes and weights. Two models with the same fingerprint are the
+# same model. Three to six lines are enough.
 
 # %% tags=["exercise"]
 def copy_session(dst, src):
@@ -145,13 +145,16 @@ lesson.prove(copy_session)
 
 # %% [markdown]
 # ## 5. Good advice?
+#
+# Before you trust a piece of advice, ask whether all that it names exists. The port has three methods: one
+# takes a step, one resets, one copies.
 
 # %% tags=["predict"]
 questions["config"].ask()
 
 # %%
 outcome = advice.get("different-depths.same-config").run()
-questions["config"].reveal(outcome.verdict, outcome.evidence.split("; "))
+questions["config"].reveal(outcome.verdict, outcome.evidence.rstrip(".").split("; "))
 
 # %% tags=["predict"]
 questions["rerun"].ask()
@@ -199,7 +202,8 @@ print(lesson.audit())
 # %% [markdown]
 # Three laws are yours now. *Fork*: two sessions that go on from one point do not disturb each other. *Reset*: a session
 # after a reset equals a new one. *Foreign*: a state of another model is refused. The lab's checker tries small runs
-# first, and names the first one that breaks a law.
+# first, and names the first one that breaks a law. (`2 rows as [1]` means: two texts at once, in one piece of 1
+# token.)
 
 # %%
 for name, law in (("copy-shares-storage", "fork"), ("copy-without-clock", "fork"),
@@ -227,7 +231,7 @@ questions["next"].reveal(*habits, "A field is added, and each habit is tried onc
 # ## What you have now
 #
 # - A copy needs everything that is carried: all tensors, the clock, and the same weights.
-# - Two names are not two memories. Only a full ring shows the difference.
+# - Two names are not two memories. The difference shows only when a used slot is written again.
 # - A state that is one value cannot be copied by half.
 #
 # ### Words
