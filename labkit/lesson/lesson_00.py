@@ -41,7 +41,7 @@ QUESTIONS = {
         Option(tuple(range(10)), "0 to 9", "Without a cache the earlier pieces are gone. Only the piece of "
                                             "token 9 is left."),
         Option((9,), "9 alone", "Within one piece the model reads all tokens up to 9. The third piece starts at 6."),
-        Option(tuple(range(6, 12)), "6 to 11", "No token sees a later one. The model is causal."))),
+        Option(tuple(range(6, 12)), "6 to 11", "No token sees a later one: the model reads from left to right."))),
 }
 
 
