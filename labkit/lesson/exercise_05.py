@@ -1,5 +1,6 @@
 """Exercise of lesson 05, unread, and the wrong answers that it knows."""
 
+import dataclasses
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -24,7 +25,7 @@ def unread(mixer, prefix, chunk):
     y, _ = mixer(chunk, state)                                                      # (B, L, hidden_size)
     found = []
     for name in state.tensors():
-        zeroed = replace(state, **{name: torch.zeros_like(getattr(state, name))})
+        zeroed = dataclasses.replace(state, **{name: torch.zeros_like(getattr(state, name))})
         if torch.equal(mixer(chunk, zeroed)[0], y):
             found.append(name)
     return found
@@ -139,8 +140,9 @@ EXERCISE = Exercise(
     id="05.unread", solution=unread, attempt=attempt, small=small, fresh=fresh, shown=(),
     proof="four families, every pattern of lost halves, several sizes, and fresh random cases",
     missteps=(
-        wrong("the probe takes the other path", "It finds nothing in any layer. A chunk of one token goes through the "
-              "path that is right. Feed the whole chunk.", one_token),
+        wrong("the probe takes the other path", "It finds nothing in any layer. Do you feed one token? It goes through "
+              "the path that is right: feed the whole chunk. Or do you compare with another run? Compare with the "
+              "same chunk behind the unchanged state.", one_token),
         wrong("no control: the state was zero already", "It accuses every half, also in a right layer. Zeros in place "
               "of zeros change nothing. Feed the prefix first.", no_history),
         wrong("two changes in one experiment", "Both fields are zeroed at once, so one read field hides the other. "
