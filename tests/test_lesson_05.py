@@ -160,9 +160,8 @@ def test_memory_length():
     assert memory_length([1, .5, .02, .005, .001]) == 3 and memory_length([1, .5, .02]) is None
 
 
-def test_recorded_advice_follows_the_records(monkeypatch):
-    case = advice.get("history-lost.five-models")
-    monkeypatch.setattr(advice_history_lost, "FIVE", dict.fromkeys("abcde", (0.0, 0.0, 0.0)))
-    assert case.run().verdict == "right"
-    monkeypatch.setattr(advice_history_lost, "FIVE", dict.fromkeys("abcde", (1.0, 1.0, 0.0)))
-    assert case.run().verdict == "wrong"
+@pytest.mark.parametrize("strip, verdict", [("....", "right"), (".XXX", "wrong")])
+def test_recorded_advice_follows_the_records(monkeypatch, strip, verdict):
+    runs = {f"chunk {name}": {"strip": strip} for name in advice_history_lost.FIVE}
+    monkeypatch.setattr(advice_history_lost, "recorded", lambda name: dict.fromkeys(advice_history_lost.RELEASES, runs))
+    assert advice.get("history-lost.five-models").run().verdict == verdict

@@ -15,8 +15,8 @@ __all__ = ["EXERCISE", "QUESTIONS", "catalogue", "errors", "forgets", "marks", "
 
 LAYERS = {"right": (), "conv lost": ("conv",), "recurrent lost": ("recurrent",), "both lost": HALVES}
 QUESTIONS = {
-    "recall": Question("05.recall", "From lesson 04: 4 tokens, then a chunk of 8 through the dropped chunk. "
-                                    "How many of the 12 outputs are wrong?", (
+    "recall": Question("05.recall", "From lesson 04: the layer that drops a chunk gets 4 tokens, then a chunk "
+                                    "of 8. How many of the 12 outputs are wrong?", (
         Option(0, "0", "The chunk goes through a step for one token. What its other tokens say is dropped."),
         Option(7, "7", ""),
         Option(8, "8", "The first token of the chunk is mixed as it should be. Only the others are dropped."),

@@ -87,8 +87,10 @@ questions["strip"].reveal("later" if first[1] > first[0] else "longer" if longer
 # %% [markdown]
 # ## 3. Do not look harder. Change something.
 #
-# The left picture shows how wrong each output of the chunk is. The three curves start at the same token and fade
-# together. How long they take to fade is the layer's **memory length**. It belongs to the layer, not to the fault.
+# The left picture shows how wrong each output of the chunk is. The three curves start at the same token. Over the
+# first K-1 tokens a lost window does more harm; behind them the curves lie close together and fade alike. How long
+# that takes is the layer's **memory length**. It belongs to the layer, not to the fault. And a real report shows one
+# curve, with no second one beside it.
 #
 # The right picture asks another question. Set *one* field of the state to zero, feed the same chunk again, and see
 # whether any output moves. This is an **ablation**. A field that nobody reads can be anything, and no output moves.
@@ -105,9 +107,10 @@ print("Deeper. The error falls to 1 % within", lesson.memory_length(curve), "tok
 # %% [markdown]
 # ## 4. Your turn: the probe
 #
-# You get a layer, some tokens before, and a chunk. Return the names of the fields that the chunk does not read. Six
-# lines are enough. The state is a frozen dataclass, so `dataclasses.replace(state, conv=...)` makes a changed copy.
-# `state.tensors()` gives its fields by name. A ShortConv layer has no field `recurrent`.
+# You get a layer (`mixer`), some tokens (`prefix`), and a `chunk` that follows them. Return the names of the fields
+# that the chunk does not read. Six lines are enough. The state is a frozen dataclass, so
+# `dataclasses.replace(state, conv=...)` makes a changed copy. `state.tensors()` gives its fields as a dict, name to
+# tensor. A ShortConv layer has no field `recurrent`.
 
 # %% tags=["exercise"]
 def unread(mixer, prefix, chunk):
@@ -134,7 +137,7 @@ lesson.EXERCISE.help(unread)
 lesson.prove(unread)
 
 # %% [markdown]
-# ## 5. Mirror images
+# ## 5. Two real layers
 #
 # Two real layers lose *one* half each when a chunk has several tokens: RecurrentGemma (called Griffin here) and
 # Mamba-1. The catalogue holds ports of both in Python. Guess, then let the probe say which is which.
@@ -206,8 +209,11 @@ still(accuracy_bars(price("mamba2", 200, ("inside the fact", "behind the fact"),
 
 # %% [markdown]
 # The window knows the last three tokens. It matters when the cut goes through the words that hold the answer, and
-# costs nothing elsewhere. The recurrent half knows everything older. When the cut is inside the fact, the words of the
-# answer come after it, so nothing that is needed gets lost. One cut place alone would acquit one of the two faults.
+# costs nothing elsewhere. The recurrent half knows everything older. When the cut is inside the fact, the words of
+# the answer come after it, so nothing that is needed gets lost. With one cut place alone, one of the two faults would
+# look harmless.
+#
+# A result can lie below chance: most of these wrong answers name another person's thing.
 #
 # The first question that turns wrong:
 
