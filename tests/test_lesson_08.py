@@ -183,4 +183,4 @@ def test_advice_follows_what_is_run(monkeypatch):
 def test_the_library_cell_says_what_it_ran():
     said = lesson.in_library()
     assert said.startswith("transformers is not installed") or (
-        "first call: left right, right wrong, middle wrong" in said and len(said.splitlines()) == 7)
+        "first call: left ok, right wrong, middle wrong" in said and len(said.splitlines()) == 7)

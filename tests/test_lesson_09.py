@@ -141,6 +141,7 @@ def test_stub_and_crash():
         return best[:n + 1]
     card = EXERCISE.check(answer)
     assert card.headline == "one_round: crashed: RewindError" and "cache.rewind(start + 1 + n)" in repr(card)
+    assert "Every token is right" not in repr(card) and repr(card).count("  !") == 2      # attention alone answers
 
 
 def test_reference_is_the_plain_loop_and_fresh_cases_cover_the_ground():

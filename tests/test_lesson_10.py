@@ -149,6 +149,7 @@ def test_no_fault_shows_crosses_and_is_noise():
     seen = [case.run("cut", 4, 8), case.run("cut", 1, 2)]
     assert any("X" in line.split()[0] for one in seen for line in one.lines[1:2])
     assert all("wrong" not in one.outcome for one in seen)
+    assert len([name for name, fits in case.agreeing().items() if len(fits) == 2]) > 1      # no cut acquits it alone
 
 
 def test_only_an_ablation_separates_the_halves():

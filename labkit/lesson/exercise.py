@@ -111,7 +111,8 @@ class Exercise:
 
     def _strips(self, function):
         """Lines that show which tokens are right in each shown case; none when no case gives any answer."""
-        strips = {str(case): self.attempt(function, case).strip for case in self.shown}
+        attempts = {str(case): self.attempt(function, case) for case in self.shown}
+        strips = {case: each.strip or "!" * (each.error is not None) for case, each in attempts.items()}
         marks = set("".join(strips.values()))
         if not marks & {".", "X"}:
             return []

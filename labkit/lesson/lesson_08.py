@@ -186,5 +186,5 @@ def in_library(name="qwen3_next"):
     for kind, before, _, sides in PADDED_CALLS:
         behind = f"{kind} after {before} tokens" if before else kind
         lines.append(f"{behind}: " + ", ".join(
-            f"{side} {'wrong' if f'{side} padding in row 0, {behind}' in wrong else 'right'}" for side in sides))
+            f"{side} {'wrong' if f'{side} padding in row 0, {behind}' in wrong else 'ok'}" for side in sides))
     return "\n".join(lines)

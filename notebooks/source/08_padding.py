@@ -50,15 +50,15 @@ questions["clock"].reveal(lesson.stale_position(), "Run: 5 tokens, one at positi
 # Here `x` is a token and `_` is padding. Row 0 is padded on the left. Padding can also stand on the right, or in the
 # middle: that happens when a short row has to wait while another one goes on.
 #
-# Take the memory of lesson 02, `h = a * h + u`. The first idea that comes to mind: multiply the inputs by the mask.
-# Then u is 0 in a padding column.
+# Attention uses the mask to leave padding out. A recurrent layer needs it as well. Take the memory of lesson 02,
+# `h = a * h + u`. The first idea that comes to mind: multiply the inputs by the mask. Then u is 0 in a padding column.
 
 # %% tags=["predict"]
 questions["sides"].ask()
 
 # %%
 from labkit.lesson.exercise_08 import SIDES, attempt, padded
-for side in SIDES:                                  # row 0: 6 columns with padding, then two real tokens
+for side in SIDES:                      # row 0: a call of 6 columns with padding, then a call of two real tokens
     case = padded(side)
     print(f"{side:7} {case.rows[0]}\n        {attempt(lesson.inputs_masked, case).strip}  (. right, X wrong)")
 questions["sides"].reveal(lesson.sides_wrong(lesson.inputs_masked))
@@ -74,11 +74,12 @@ questions["sides"].reveal(lesson.sides_wrong(lesson.inputs_masked))
 # was ever raised, before or after.
 #
 # The next cell runs a port of that fault. Nothing warns you; only the comparison with the row alone shows it.
+# *Much left* is left padding that reaches into the second call.
 
 # %%
 print(source_of(faults.get("padding-continued").faulty[0]))                 # the whole fault
-for words in lesson.broken_calls("padding-continued")[:6]:
-    print("wrong:", words)
+wrong = lesson.broken_calls("padding-continued")
+print("\n".join(f"wrong: {words}" for words in wrong[:6]), f"\nand {len(wrong) - 6} more")
 
 # %% [markdown]
 # Now a port of what came after: the path for one column was left as it was. The same padding comes in calls of two
@@ -99,10 +100,10 @@ questions["columns"].reveal(tuple(right))
 #
 # ## 3. See who wrote each slot
 #
-# Time runs down, one line for each call. The slots of the memory run across: three columns of window, and the state.
-# Each cell names the column that wrote it. Left: the row alone, without any padding. Right: the padded row, in a layer
-# with the fault of the last cell. A padding column must leave every slot as it was. `C+pad` means: written by C, and
-# padding still shows in the value.
+# The text is A B C D, with two columns of padding in it. Time runs down, one line for each call. The slots of the
+# memory run across: three columns of window, and the state. Each cell names the column that wrote it. Left: the row
+# alone, without any padding. Right: the padded row, in a layer with the fault of the last cell. A padding column must
+# leave every slot as it was. `C+pad` means: written by C, and padding still shows in the value.
 #
 # The picture is measured. One input after another is changed, and the slots that move are noted.
 #
@@ -152,7 +153,7 @@ lesson.EXERCISE.help(scan)
 #
 # The **contract** is the list of laws that this lab collects. You know *split*: any cut gives the same answer. Two
 # laws are new. *rows*: a batch equals its rows alone. *padding*: no padding changes a real output, on any side, in
-# any call.
+# any call. The report also names *fork*: a copy does not disturb its source (lesson 07).
 
 # %% tags=["check"]
 lesson.prove(scan)
@@ -231,8 +232,8 @@ print(lesson.relatives())
 print(lesson.in_library())
 
 # %% [markdown]
-# In 5.23 the first line is the answer of section 1: left right, right and middle wrong. Behind 4 tokens even left
-# padding is wrong: the state is no longer zero there, and it decays.
+# In 5.23 the first line is the answer of section 1: harm on the right and in the middle. Behind 4 tokens even left
+# padding is wrong: the state is no longer zero there, and each padding column multiplies it by `a`.
 #
 # ## 8. Use it elsewhere
 

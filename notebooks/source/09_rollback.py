@@ -44,7 +44,7 @@ questions["kept"].reveal(used, "Run: the cache is filled, then the prompt is com
 #
 # 1. A cheap helper proposes a few tokens, the **draft**.
 # 2. The model reads the newest token and the draft as one chunk. Its logits say which token it would have chosen at
-#    each place. This is to **verify**.
+#    each place: the one with the largest logit, the **greedy** choice. This is to **verify**.
 # 3. The draft is compared from the left. Tokens up to the first mismatch are **accepted**; the rest is **rejected**.
 # 4. The logits behind the last accepted token give one more token for free.
 #
@@ -54,7 +54,8 @@ questions["kept"].reveal(used, "Run: the cache is filled, then the prompt is com
 # ## 2. What goes back?
 #
 # For keys and values this is easy. Each token has its own slot, and the last slots are cut off: the cache is *cropped*.
-# A recurrent state has no slots. Can the arithmetic be undone? `h = a * h + u` gives `h = (h - u) / a`.
+# A recurrent state has no slots. A **hybrid** is a model with both. Can the arithmetic be undone? `h = a * h + u` gives
+# `h = (h - u) / a`.
 
 # %% tags=["predict"]
 questions["undo"].ask()
@@ -80,7 +81,8 @@ except RewindError as error:
 
 # %% [markdown]
 # The way out is in the message. A **checkpoint** keeps the values of that moment; going back puts them in place
-# again. States here are values that nobody changes, so a checkpoint copies nothing when it is made.
+# again. States here are values that nobody changes, so a checkpoint copies nothing when it is made. It keeps the
+# old values alive while new ones are made.
 #
 # A program that crops keys and values alone gets no message. In llama.cpp (ggml-org/llama.cpp PR 20080) and in vllm
 # (vllm-project/vllm issue 53912) hybrids met this difficulty. What is left of a rejected token?
@@ -98,8 +100,9 @@ questions["traces"].reveal(lesson.left_of_draft(), "Measured: a rejected token i
 # *state* row says that this token has left a trace in the state. A letter in a *keys* row says which token wrote that
 # slot.
 #
-# Above, the program goes back to a checkpoint and feeds the accepted token again. Below, it crops the keys. The slider
-# sets how many draft tokens are accepted. **Your task:** find a number at which the wrong program does no harm.
+# On top, the program goes back to a checkpoint and feeds the accepted tokens again. In the middle and at the bottom, it
+# crops the keys. The slider sets how many draft tokens are accepted. **Your task:** find a number at which the wrong
+# program does no harm.
 
 # %% tags=["explorer"]
 from labkit.widgets import Explorer
@@ -168,6 +171,10 @@ questions["deepcopy"].ask()
 outcome = advice.get("rollback.deepcopy").run()
 questions["deepcopy"].reveal(outcome.verdict, outcome.evidence)
 
+# %% [markdown]
+# The bytes are counted behind the draft. A copy takes them at once. A checkpoint takes them only when new values are
+# made.
+
 # %% [markdown] tags=["deeper"]
 # **Deeper.** In the real library: a cache of transformers, one attention layer and one recurrent layer, cropped by two
 # tokens. Look at the error, then at what the attention layer holds behind it. Which law of lesson 02 is broken?
@@ -194,7 +201,8 @@ print(first_wrong("hybrid", DRIVERS["rewinds-keys-only"], "inside the fact"))
 #
 # ## 7. Silent relatives
 #
-# Three more faults that move a part of the memory and forget the rest. None raises an error.
+# Three more faults of moving and copying. None raises an error. A beam is a row (section 8), and to fork is to copy a
+# cache. Two laws find them: *fork* (a copy does not disturb its source) and *select* (rows change places).
 
 # %%
 print(lesson.relatives())
