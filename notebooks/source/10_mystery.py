@@ -118,16 +118,12 @@ lesson.prove(smallest_failure)                                              # on
 # limit", no more. (Lesson 01, section 5.) The table calls a piece wrong only when it is apart by more than the rounding
 # explains.
 #
-# Here are the suspects. Some of them no cut finds: which experiment would?
-
-# %%
-for case in lesson.cases(SEED)[1:]:
-    print(case.title, case.lineup(), sep="\n", end="\n\n")
-
-# %% [markdown]
-# Say again what you expect, of another experiment in each case.
+# Here are the suspects. Some of them no cut finds: which experiment would? Say again what you expect, of another
+# experiment in each case.
 
 # %% tags=["predict"]
+for case in lesson.cases(SEED)[1:]:
+    print(case.title, case.lineup(), sep="\n", end="\n\n")
 lesson.cases(SEED)[1].foretell("conv-half-lost", "zero", "conv").ask()
 
 # %%
