@@ -7,6 +7,7 @@ away again. It gives the driver that feeds the prompts, or None where no layer o
     print(table(price("mamba2")))
 """
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -182,7 +183,8 @@ def first_wrong(preset: str, fault: Callable, place: str, n: int = 200) -> str:
             faulty = answers(model, examples, place, feed)
         for i, (example, before, after) in enumerate(zip(examples, right, faulty)):
             if before == example.answer.rstrip(".") != after:
-                return f"Question {start + i}: “{example.prompt}”\nRight: “{before.strip()}”. Faulty: “{after.strip()}”."
+                asked = textwrap.fill(f"Question {start + i}: “{example.prompt}”", 88)
+                return f"{asked}\nRight: “{before.strip()}”. Faulty: “{after.strip()}”."
     return f"None of {n} questions turns wrong."
 
 

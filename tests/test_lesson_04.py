@@ -116,8 +116,17 @@ def fresh_h_in_chunks(x, dt, window, h, weight, step):
     return stacked(x, dt, window, torch.zeros_like(h) if x.shape[-1] > 1 else h, weight, step)
 
 
+def raw(x, dt, window, h, weight, step):
+    ys = []
+    for t in range(x.shape[2]):
+        y, h = step(x[:, :, t], dt[:, t], h)
+        ys.append(y)
+    return torch.stack(ys, 1) if ys else torch.zeros_like(dt), convolved(x, window, weight)[1], h
+
+
 NAMED = {"dropped chunk": [squeezed, only_first_filled], "looks ahead": [rolled_in, rolled_in_with_the_last_dt],
          "one dt for all tokens": [first_dt], "the state is not passed on": [same_h, h_dropped],
+         "the convolution is left out": [raw],
          "the recurrent half is forgotten": [fresh_h, fresh_h_in_chunks]}
 
 
@@ -200,7 +209,8 @@ def test_measured_results_fit_the_questions():
     assert all(strip(lesson.RIGHT, sizes) == "." * 12 for sizes in ((12,), (4, 8), (1,) * 12))
     assert lesson.harmless_lengths(["dropped-chunk", "looks-ahead"]) == (1,)
     assert lesson.harmless_lengths([]) == tuple(range(1, 9))
-    assert lesson.separating("looks-ahead", "history-lost") == {"ones": False, "longer": False, "last": True}
+    assert lesson.separating("looks-ahead", "history-lost") == {
+        "one at a time": False, "longer chunk": False, "last input moved": True}
     assert not any(lesson.separating("looks-ahead", "looks-ahead").values())
     assert [lesson.caught(lengths) for lengths in lesson.LENGTHS] == [1, 2, 0, 4]
     assert lesson.heals(lesson.errors_after(faults["dropped-chunk"], 60)) == "fades"

@@ -35,6 +35,7 @@ def say_price(rows):
     cheap = [r.place for r in rows if r.right - r.faulty < 0.05]
     if len(cheap) == len(rows):
         return about + f"no price to see at any cut; at worst {worst.faulty:.0%} right instead of {worst.right:.0%}."
+    cheap = "uncut" if cheap == ["whole"] else cheap and f"cut {', '.join(cheap)}"
     return (about + f"{worst.faulty:.0%} right instead of {worst.right:.0%}, cut {worst.place}; chance is "
             f"{worst.chance:.0%}. Repaired: {worst.repaired:.0%}. "
-            + (f"It costs little cut {', '.join(cheap)}." if cheap else "It costs much at every cut."))
+            + (f"It costs little {cheap}." if cheap else "It costs much at every cut."))

@@ -17,7 +17,7 @@ from .judge import NotTried, WrongForm, call, off, strip, want_tensor
 
 def feed_in_pieces(model, ids, sizes):
     cache = Cache()
-    return torch.cat([model(piece, cache) for piece in ids.split(sizes, dim=1)], dim=1)        # (1, L, vocab)
+    return torch.cat([model(piece, cache) for piece in ids.split(sizes, dim=1)], dim=1)  # (1, L, vocab)
 
 
 def born_again(model, ids, sizes):

@@ -15,7 +15,7 @@ LAYERS = 3
 
 def run_layers(layers, x, position, cache):
     if position != cache["length"]:
-        raise PositionError(f"asked for position {position}, but the cache has seen {cache['length']} tokens")
+        raise PositionError(f"asked for {position}, but {cache['length']} tokens are seen")
     states = []
     for layer, state in zip(layers, cache["states"]):
         x, state = layer(x, state)
@@ -27,7 +27,7 @@ def run_layers(layers, x, position, cache):
 def writes_as_it_goes(layers, x, position, cache):
     """Faulty: each state is stored as soon as it is there."""
     if position != cache["length"]:
-        raise PositionError(f"asked for position {position}, but the cache has seen {cache['length']} tokens")
+        raise PositionError(f"asked for {position}, but {cache['length']} tokens are seen")
     for i, layer in enumerate(layers):
         x, cache["states"][i] = layer(x, cache["states"][i])
     cache["length"] += x.shape[1]
@@ -83,7 +83,7 @@ def reference(x, rates):
 
 
 def play(function, case):
-    """Yields for each call: (what it did, what it should do, y or None, the error, is the cache as it should be?)."""
+    """For each call: (what it did, should do, y or None, the error, what is wrong with the cache, or "")."""
     draw = torch.Generator().manual_seed(case.seed)
     rates = [0.3 + 0.2 * i for i in range(LAYERS)]
     cache, states = {"length": 0, "states": [None] * LAYERS}, [None] * LAYERS
@@ -104,20 +104,23 @@ def play(function, case):
                 hidden, state = one(hidden, state)
                 states.append(state)
         wanted = (x.shape[1], states) if should == "taken" else before
-        yield did, should, y, error, same_cache(cache, *wanted), reference(x, rates)[:, x.shape[1] - n:]
+        yield did, should, y, error, off_cache(cache, *wanted), reference(x, rates)[:, x.shape[1] - n:]
 
 
-def same_cache(cache, length, states):
-    """Does the cache hold this length, and these states in values?"""
+def off_cache(cache, length, states):
+    """What differs from this length and these states (in values), in words; "" when nothing does."""
     held = cache.get("states")
-    return cache.get("length") == length and isinstance(held, list) and len(held) == len(states) and all(
+    if cache.get("length") != length:
+        return f"cache['length'] is {cache.get('length')}, it should be {length}"
+    same = isinstance(held, list) and len(held) == len(states) and all(
         a is b or isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.allclose(a, b)
         for a, b in zip(held, states))
+    return "" if same else "cache['states'] does not hold the states that it should"
 
 
 def attempt(function, case):
     says = {"taken": "is accepted", "refused": "raises PositionError", "failed": "passes the layer's error on"}
-    for number, (did, should, y, error, kept, wanted) in enumerate(play(function, case), 1):
+    for number, (did, should, y, error, left, wanted) in enumerate(play(function, case), 1):
         which = f"call {number} " if len(case.calls) > 1 else "it "
         if did == "crashed":
             return Attempt(f"{which}raises {type(error).__name__}", error=error)
@@ -130,10 +133,8 @@ def attempt(function, case):
                 return Attempt(f"{which}{form}".replace("it the", "the"))
             if off(y, wanted, 8 + 8 * wanted.abs().sum()).any():
                 return Attempt(f"{which}returns a wrong output")
-        if not kept:
-            return Attempt(f"{which}{says[did]}, and afterwards the cache "
-                           + ("does not hold the new length and states" if did == "taken" else "is not as it was "
-                                                                                               "before"))
+        if left:
+            return Attempt(f"{which}{says[did]}, and afterwards {left}")
     return Attempt()
 
 
@@ -193,7 +194,7 @@ EXERCISE = Exercise(
                 "on by the number of tokens, x.shape[1], not by one.", counts_calls),
         Misstep("half done", "When a layer fails, the layers before it have moved and the others have not. The same "
                 "call again gives them the token twice. Collect the new states, and store all of them at the end.",
-                lambda f: [kept for *_, kept, _ in play(f, CRASH)] == [True, False]),
+                lambda f: [not left for *_, left, _ in play(f, CRASH)] == [True, False]),
     ),
     hints=(
         "Where to look: which number in the cache says how many tokens it has seen? And at which line can a layer "

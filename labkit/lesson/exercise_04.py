@@ -32,6 +32,14 @@ def not_passed_on(x, dt, window, h, weight, step):
     return chunk(x, dt, window, h, weight, lambda u, dt, _: step(u, dt, h))
 
 
+def raw_inputs(x, dt, window, h, weight, step):
+    """Faulty: the steps take x, not the outputs of the convolution."""
+    y = torch.zeros_like(dt)                                                        # (B, L, C)
+    for t in range(x.shape[-1]):
+        y[:, t], h = step(x[..., t], dt[:, t], h)
+    return y, conv_chunk(x, window, weight)[1], h
+
+
 def h_from_zero(x, dt, window, h, weight, step):
     """Faulty: the recurrence starts from zeros."""
     return chunk(x, dt, window, torch.zeros_like(h), weight, step)
@@ -192,6 +200,8 @@ EXERCISE = Exercise(
               "dt[:, t].", one_dt),
         wrong("the state is not passed on", "Each token starts from the same h. The h that a step returns is the h "
               "that the next step takes.", not_passed_on),
+        wrong("the convolution is left out", "You give step the raw input x[..., t]. It takes what conv_chunk makes of "
+              "it: u[..., t].", raw_inputs),
         wrong("the recurrent half is forgotten", "Your window is right, but the recurrence starts from zeros. Start "
               "from the h that you were given.", h_from_zero),
     ),

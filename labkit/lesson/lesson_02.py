@@ -27,8 +27,8 @@ QUESTIONS = {
         Option("silently wrong", "a poor answer", "This model is strict: it finds no state, and raises."),
         Option("right", "the same as at position 0", "The position chooses the branch, and this branch wants a state."),
         Option("empty cache despite pos > 0", "an error", ""))),
-    "zeros": Question("02.zeros", "A related model takes zeros where it finds no state. The same call. What comes "
-                                  "back?", (
+    "zeros": Question("02.zeros", "A related model takes zeros where it finds no state. It is fresh, and gets one "
+                                  "token, position 5. What comes back?", (
         Option("raises", "an error", "With zeros in place there is nothing to raise about."),
         Option("silently wrong", "a wrong answer, and no error", ""),
         Option("right", "the right answer: zeros are a good default", "Zeros say that the five tokens before were "
@@ -75,14 +75,14 @@ def fresh_call(position=5):
 def two_ways():
     """Two rows of calls that end in the report's message: lines with type and text."""
     port = Port(limit=4)
-    rows = (("a fresh model, 1 token at position 5", Port(), [(1, 5)]),
-            ("5 tokens, more than a layer can hold", port, [(5, 0)]), ("then 1 token at position 1", port, [(1, 1)]))
+    rows = (("fresh model: 1 token at position 5", Port(), [(1, 5)]),
+            ("5 tokens at position 0: too many", port, [(5, 0)]), ("then 1 token at position 1", port, [(1, 1)]))
     for words, model, calls in rows:
         for n, position in calls:
             try:
                 model(text(n), position)
             except RuntimeError as error:
-                yield f"{words:38} {type(error).__name__}: {error}"
+                yield f"{words:35} {type(error).__name__}: {error}"
 
 
 def missing_state():
@@ -163,8 +163,8 @@ def noticed():
     return tuple(notice), f"The answer to B is {'wrong: it continues A' if wrong else 'right'}."
 
 
-def relatives(names=("empty-cache", "missing-is-zeros", "trusts-the-caller", "refuses-gaps-only", "half-done"),
-              laws=("position", "atomic")):
+def relatives(names=("empty-cache", "missing-is-zeros", "trusts-the-caller", "refuses-gaps-only", "half-done",
+                     "attention-not-reset"), laws=("position", "atomic", "reset")):
     """Lines of a table: which law notices which fault of the catalogue."""
     yield f"{'fault':22}" + "".join(f"{law:16}" for law in laws).rstrip()
     for name in names:
@@ -189,7 +189,7 @@ def half_done(model):
 
 
 def prove(function):
-    """All rows of three calls with positions 0 to 3 and a failing layer or none. Returns a Card."""
+    """All rows of two calls, also behind a first one, with positions 0 to 3 and one failing layer or none.."""
     calls = list(itertools.product((1, 2), range(4), (None, 1)))
     return EXERCISE.prove(function, [Calls(row) for row in itertools.product(calls, repeat=2)] +
                           [Calls(((2, 0, None), *row)) for row in itertools.product(calls, repeat=2)])

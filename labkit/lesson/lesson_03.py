@@ -183,11 +183,11 @@ def shared_tokens(before, after):
     return next((i for i, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), min(len(a), len(b)))
 
 
-def kept_by(model, held=6, prompt=3):
-    """How many of `held` cached tokens a model's states can go back to, at or below `prompt`."""
+def kept_by(model, held=6, most=3):
+    """How many of `held` cached tokens a model's states can go back to, at or below `most`."""
     cache = Cache()
     model(torch.zeros(1, held, dtype=torch.long), cache)
-    return go_back(cache, prompt).length
+    return go_back(cache, most).length
 
 
 def foreign_prefix(model):

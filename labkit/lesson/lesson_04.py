@@ -57,9 +57,9 @@ QUESTIONS = {
                                              "too."))),
     "separate": Question("04.separate", "Both “looks ahead” and “history lost” give ....XXXXXXXX on 4 + 8. "
                                         "Which experiment tells them apart?", (
-        Option("ones", "feed the 8 tokens one at a time", "Both are right there."),
-        Option("longer", "use a longer chunk", "Both stay wrong at each position of the chunk."),
-        Option("last", "change only the last input, look at position 4", ""))),
+        Option("one at a time", "feed the 8 tokens one at a time", "Both are right there."),
+        Option("longer chunk", "use a longer chunk", "Both stay wrong at each position of the chunk."),
+        Option("last input moved", "change only the last input, look at position 4", ""))),
     "all_after_first": claim("04.all_after_first", "The old code loses every token of the chunk but the first.",
                              "PR 46084", {
         "else": "It holds for one generation of the code, and not for the one that the change really mended.",
@@ -70,8 +70,8 @@ QUESTIONS = {
         "right": "The idea is right. The number is not: K columns are joined, and the extra one drops out."}),
     "fixes_seq_len": claim("04.fixes_seq_len", "From now on chunks of several tokens on a used cache are right.",
                            "PR 46084", {
-        "else": "It mended plain chunks of this model. Chunks with padding, and related models, came later.",
-        "right": "Plain chunks of this model, yes. Chunks with padding, and related models, came later."}),
+        "else": "It mended plain chunks of this model. Texts of unequal length, and related models, came later.",
+        "right": "Plain chunks of this model, yes. Texts of unequal length, and related models, came later."}),
     "transfer": Question("04.transfer", "A new layer has one path for 1 token and a fast one for 64 tokens or more. "
                                         "Which chunk lengths do you test?", tuple(
         Option(key, text, {False: "At the start of a text there is no past to forget, and nobody takes the wrong "
@@ -136,8 +136,8 @@ def separating(one, other):
         x = inputs(12)
         moved = torch.cat([x[:, :-1], x[:, -1:] + 1], 1)
         return bool((feed(mixer, moved, (4, 8)) - feed(mixer, x, (4, 8)))[0, 4].abs().max() > 1e-9)
-    experiments = {"ones": lambda mixer: strip_of(mixer, (4,) + (1,) * 8),
-                   "longer": lambda mixer: strip_of(mixer, (4, 16)), "last": last}
+    experiments = {"one at a time": lambda mixer: strip_of(mixer, (4,) + (1,) * 8),
+                   "longer chunk": lambda mixer: strip_of(mixer, (4, 16)), "last input moved": last}
     return {name: run(FAULTS[one]) != run(FAULTS[other]) for name, run in experiments.items()}
 
 

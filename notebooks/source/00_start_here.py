@@ -56,7 +56,8 @@ questions["hidden"].reveal(lesson.kind_of(two_pieces))
 
 # %% [markdown]
 # Not an error, not a wrong letter: a wrong answer that reads well. Is it bad luck with one text? Here are 200 texts,
-# each in one piece (*whole*) and cut behind the sentence that matters. *Repaired* is the same model without the fault.
+# each in one piece (*whole*) and cut behind the sentence that matters (*the fact*). *Repaired* is the same model
+# without the fault.
 
 # %%
 still(accuracy_bars(lesson.costs()))
@@ -156,7 +157,8 @@ questions["sees"].ask()
 model = HybridLM.preset("griffin", vocab_size=128, seed=0)
 ids = torch.tensor([list(b"Ada keeps a ")])                                 # (1, 12)
 seen = lesson.seen_without_cache(model, ids, sizes=[5, 1, 6], token=9)
-questions["sees"].reveal(seen, "Measured: one token is changed at a time. Those that move the logits at 9 are counted.")
+questions["sees"].reveal(seen, "Measured: one token is changed at a time. Those that move the "
+                               "logits at 9 are counted.")
 
 # %% [markdown]
 # ## 7. The map

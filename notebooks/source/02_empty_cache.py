@@ -13,6 +13,8 @@
 # own.
 
 # %% tags=["setup"]
+import textwrap
+
 import torch
 
 from labkit.errors import PositionError
@@ -52,8 +54,8 @@ for u in (4.0, 2.0, 0.0):
     print(f"input {u:g}: h = {h:g}")
 
 # %% [markdown]
-# Look at the second line: h = 4 again, now half from the first input, half from the second. In a real layer a depends on
-# the token, and there are thousands of such numbers. The rule stays.
+# Look at the second line: h = 4 again, now half from the first input, half from the second. In a real layer a depends
+# on the token, and there are thousands of such numbers. The rule stays.
 #
 # ## 2. Who counts the tokens?
 #
@@ -72,8 +74,9 @@ print(found)
 questions["fresh"].reveal(found, "The line above is the report's error, word for word.")
 
 # %% [markdown]
-# Is a fresh model the only way to this message? The report names several; one that it does not name is real. A call that
-# *fails in the middle* leaves some layers with a state and others without.
+# Is a fresh model the only way to this message? The report names several; one that it does not name is real. A call
+# that *fails in the middle* leaves some layers with a state and others without. In the last two lines one layer of
+# the port holds 4 tokens at most.
 
 # %%
 for line in lesson.two_ways():
@@ -82,13 +85,15 @@ for line in lesson.two_ways():
 # %% [markdown]
 # The last call is refused although there *was* a call at position 0. The caller's position proves nothing.
 #
-# The error is loud, and that is its merit. A related model of the same library (LFM2) takes zeros where it finds no state.
+# The error is loud, and that is its merit. A related model of the same library (LFM2) takes zeros where it finds no
+# state.
 
 # %% tags=["predict"]
 questions["zeros"].ask()
 
 # %%
-questions["zeros"].reveal(lesson.missing_state(), "Compared with a layer that has read the five tokens before.")
+questions["zeros"].reveal(lesson.missing_state(),
+                          "Compared with a layer that has read the five tokens before.")
 
 # %% [markdown]
 # ## 3. A failure in the middle
@@ -120,7 +125,8 @@ still(lesson.picture())
 # Write the loop over the layers. `layer(x, state)` returns its output and its new state; state is None when nothing has
 # been seen. The cache is a dict: `cache["length"]` is the clock, `cache["states"]` has one state for each layer.
 #
-# Five to eight lines are enough. `PositionError` is there; a message helps who reads it.
+# Five to eight lines are enough. Here the tokens are dimension 1 of x. `PositionError` is there; a message helps who
+# reads it.
 
 # %% tags=["exercise"]
 def run_layers(layers, x, position, cache):
@@ -149,8 +155,11 @@ lesson.prove(run_layers)
 # %% [markdown]
 # ## 5. Silent relatives
 #
-# Five faults of this family, and two laws. *Position*: a wrong position is refused. *Atomic*: a call that raises has
-# changed nothing. Each law is tested by running calls.
+# Six faults of this family, and three laws. *Position*: a wrong position is refused. *Atomic*: a call that raises has
+# changed nothing. *Reset*: after a reset, all is as in a new model. Each law is tested by running calls;
+# *not supported* says that there is no such call.
+#
+# The fault of the report stands in the first line. It is loud on a fresh model; on a used one it is silent.
 
 # %%
 for line in lesson.relatives():
@@ -159,12 +168,14 @@ h = torch.tensor(float("nan"))
 print(f"\nA reset that multiplies by 0: {0 * h:g}. A reset that puts a 0: {torch.zeros_like(h):g}.")
 
 # %% [markdown]
-# Neither law sees all faults. The last line shows one more: `nan` stands for a number that went wrong, and it outlives a
+# No law sees all faults. The last fault of the table empties one kind of memory and forgets the other: the advice below
+# meets it again. The line under the table shows one more: `nan` stands for a number that went wrong, and it outlives a
 # reset by multiplication. The model of the report resets in that way.
 #
 # ## 6. Good advice?
 #
-# The report gives advice; here it is in our words. Guess the verdict, then run it on the port. The verdicts are those of lesson 01.
+# The report gives advice; here it is in our words. Guess the verdict, then run it on the port. The verdicts are those
+# of lesson 01.
 
 # %% tags=["predict"]
 questions["start_at_zero"].ask()
@@ -197,15 +208,17 @@ questions["catch_and_replay"].reveal(outcome.verdict, outcome.evidence)
 # %% [markdown]
 # ## 7. The price
 #
-# A trained model answers 200 questions that it has not seen, cut in two at three places. The dashed line is chance.
+# A trained model answers 200 questions that it has not seen, cut in two at three places. The
+# *fact* is the sentence with the answer. The dashed line is chance.
 # The first sentence is about "half done": half of the layers take the first token behind the cut twice. The picture is
 # about zeros in place of a missing state.
 
 # %%
 places = ["inside the fact", "behind the fact", "before the question"]
-print(say_price(price("mamba2", 200, places, {"half done": lesson.half_done})))
+print(textwrap.fill(say_price(price("mamba2", 200, places, {"half done": lesson.half_done})), 88))
 print(first_wrong("mamba2", lesson.missing_is_zeros, "behind the fact"))
-still(accuracy_bars(price("mamba2", 200, places, {"missing state is zeros": lesson.missing_is_zeros})))
+still(accuracy_bars(price("mamba2", 200, places,
+                          {"missing state is zeros": lesson.missing_is_zeros})))
 
 # %% [markdown]
 # Half done costs much where the doubled token is part of the fact, and next to nothing elsewhere. A fault that shows in

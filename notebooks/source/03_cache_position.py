@@ -35,9 +35,9 @@ questions["clock"].reveal(*lesson.clock(tokens=10, position=8))
 # %% [markdown]
 # ## 1. What the cache holds
 #
-# A third kind of memory: **attention** stores two rows of numbers for each token, its **key** and its **value**. A later
-# token compares itself with all keys and takes a mix of the values. Nothing is mixed away: the cache grows by one key
-# and one value with each token. The place of a token in the text is its **position**, counted from 0.
+# A third kind of memory: **attention** stores two rows of numbers for each token, its **key** and its **value**. A
+# later token compares itself with all keys and takes a mix of the values. Nothing is mixed away: the cache grows by
+# one key and one value with each token. The place of a token in the text is its **position**, counted from 0.
 #
 # A model gives logits for the token *after* each token that it is fed. So the logits behind the last prompt token tell
 # the next token.
@@ -69,7 +69,8 @@ questions["slices"].ask()
 ids = torch.zeros(1, 6)
 columns = len(torch.arange(6)[6:]), ids[:, -0:].shape[1]
 print(lesson.error_text())
-questions["slices"].reveal(columns, "The line above is the report's error: the last of no positions is asked for.")
+questions["slices"].reveal(columns, "The line above is the report's error: the last of no "
+                                     "positions is asked for.")
 
 # %% [markdown]
 # This is issue 36151 of huggingface/transformers (and 38727). The report says that the positions were never set up.
@@ -93,7 +94,8 @@ questions["newer"].reveal(newest, "Recorded: each release was installed and run.
 #
 # ## 3. The position line
 #
-# Each square is a token, with its position. Striped yellow is kept from the cache, blue is fed, crossed red is both. Both slices are run
+# Each square is a token, with its position. Striped yellow is kept from the cache, blue is fed, crossed red is both;
+# purple is in the cache and behind the end of the prompt. Both slices are run
 # on a prompt whose tokens carry their own number, so the picture is measured.
 #
 # **Your task:** move the number of cached tokens from 0 to 8. At which numbers is a line wrong? A line is right when
@@ -169,12 +171,14 @@ both = [advice.get(f"cache-position.{name}").run() for name in ("crop-n-minus-1"
 questions["crop"].reveal(tuple(each.verdict for each in both), [each.evidence for each in both])
 
 # %% [markdown]
-# `crop` takes tokens off the end of a cache. So the cure is the same everywhere: leave one token to feed.
+# `crop` takes tokens off the end of a cache of keys and values. So the cure is the same everywhere: leave one token to
+# feed.
 #
 # ## 6. The price
 #
-# A trained model, 200 questions that it has not seen, and two faults. "Foreign prefix": the cache holds the start of
-# *another* text, and only lengths are compared. "Prompt fed twice": the silent fault of section 2.
+# A trained model, 200 questions that it has not seen, and two faults. The *fact* is the sentence with the answer.
+# "Foreign prefix": the cache holds the start of *another* text, and only lengths are compared. "Prompt fed twice":
+# the silent fault of section 2.
 
 # %%
 print(first_wrong("hybrid", lesson.foreign_prefix, "inside the fact"))
@@ -201,7 +205,7 @@ questions["again"].reveal(count, "Counted with this lab's tokenizer. So keep ids
 questions["transfer"].ask()
 
 # %%
-kept = lesson.kept_by(load("mamba2"), held=6, prompt=3)
+kept = lesson.kept_by(load("mamba2"), held=6, most=3)               # 3 of 4: one token is fed
 questions["transfer"].reveal(kept, "Lesson 09 saves states on the way, to do better.")
 
 # %% [markdown]

@@ -103,13 +103,15 @@ questions["guard"].reveal(strip, f"transformers had this form in {versions}.")
 # ## 3. See which input reaches which output
 #
 # Rows are outputs, columns are inputs. A light cell says: this output moves when this input moves. Black says that it
-# does not. The map is measured by derivatives, none of it is drawn by hand. The dashed line is the cut, behind 4 tokens.
+# does not. The map is measured by derivatives, none of it is drawn by hand. The dashed line is the cut, behind 4
+# tokens.
 #
 # - A column that turns black under the cut is a token that nothing remembers.
 # - Light above the diagonal is an output that depends on a *later* input.
+# - Crossed cells differ from the uncut map: blue crosses are missing, green ones are too much.
 # - The diagonal stays light: behind the memory, each output is multiplied by a number from its own token.
 #
-# "Dropped" is the code that you have met. "Looks ahead" is what the library had later, just before the repair: the
+# "Dropped" is the code that you have met. "Looks ahead" is what the library had later, right before the repair: the
 # window takes in the whole chunk, then one step is made.
 #
 # **Your task:** move the chunk length from 8 down to 1. Where do the marks vanish?
@@ -139,17 +141,21 @@ after = lesson.errors_after(faults["dropped-chunk"], tokens=60)
 for first in (0, 10, 20, 50):
     error = float(after[first:first + 10].max())
     print(f"new tokens {first:2} to {first + 9}: largest error {error:.1g}")
-questions["heal"].reveal(lesson.heals(after), "Outputs are about 1 in size, float noise is below 1e-14.")
+questions["heal"].reveal(lesson.heals(after),
+                         "Outputs are about 1 in size, float noise is below 1e-14.")
 
 # %% [markdown]
-# The state is wrong, not the chunk alone. The error fades as the model forgets. A model with a long memory keeps it long.
+# The state is wrong, not the chunk alone. The error fades as the model forgets. A model with a long memory keeps it
+# long.
 #
 # ## 5. Your turn: one path for any chunk
 #
 # Write the layer. It gets a chunk, the window and h, and returns the outputs and both memories. `conv_chunk` of lesson
-# 01 is there. `step(u, dt, h)` makes one step for one token: u, dt and h are (B, C), and it returns y and the next h.
+# 01 is there: `u, window = conv_chunk(x, window, weight)`, where u is (B, C, L) like x. `step(u, dt, h)` makes one
+# step for one token: u, dt and h are (B, C), and it returns y (B, C) and the next h. Mind the order: y and dt are (B,
+# L, C).
 #
-# Four to six lines are enough. Make no branch for one token: a loop over 1 token is a loop.
+# Four to six lines are enough. Make no branch for one token: a loop over 1 token is a loop, and over 0 tokens too.
 
 # %% tags=["exercise"]
 def chunk(x, dt, window, h, weight, step):
@@ -194,15 +200,15 @@ questions["separate"].ask()
 # %%
 found = lesson.separating("looks-ahead", "history-lost")
 for name, tells in found.items():
-    print(f"{name:8}{'tells them apart' if tells else 'shows the same for both'}")
+    print(f"{name:18}{'tells them apart' if tells else 'shows the same for both'}")
 questions["separate"].reveal(*[name for name, tells in found.items() if tells])
 
 # %% [markdown]
 # ## 7. Good advice?
 #
-# Three claims of the repair's own text, in our words. Guess each verdict, then run it. Five verdicts are used: *right*; *partly*
-# (right in some cases); *wrong*; *impossible*; *silently wrong* (no error, and every result is wrong). What old versions
-# do was recorded by running them.
+# Three claims of the repair's own text, in our words. Guess each verdict, then run it. Five verdicts are used:
+# *right*; *partly* (right in some cases); *wrong*; *impossible* (cannot be tried); *silently wrong* (no error, and
+# every result is wrong). What old versions do was recorded by running them.
 
 # %% tags=["predict"]
 questions["all_after_first"].ask()
@@ -231,8 +237,8 @@ questions["last_k_minus_1"].reveal(outcome.verdict, outcome.evidence)
 # %% [markdown]
 # ## 8. The price
 #
-# This model was trained to answer questions from a text. It gets 200 questions that it has not seen, cut in two at three
-# places. The line is chance: a guess among the things of the text.
+# This model was trained to answer questions from a text. It gets 200 questions that it has not seen, cut in two at
+# three places. The *fact* is the sentence with the answer. The line is chance: a guess among the things of the text.
 
 # %%
 fault = of_fault("dropped-chunk")
