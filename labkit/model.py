@@ -57,7 +57,7 @@ def presets(name: str, hidden: int = 64) -> list[tuple[str, dict]]:
     local = ("attention", {**heads, "sliding_window": 128})
     local_nope = ("attention", {**heads, "sliding_window": 128, "rope_theta": None})
     return {"short-conv": [short, short, full], "mamba": [mamba] * 2, "mamba2": [mamba2] * 2,
-            "griffin": [griffin, griffin, local, griffin, griffin, local_nope],
+            "griffin": [local, griffin, griffin, local_nope, griffin, griffin],
             "gated-delta": [delta, delta, delta, full],
             "attention": [full, full, full, nope], "hybrid": [mamba2, full, mamba2, full]}[name]
 

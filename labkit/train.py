@@ -24,9 +24,9 @@ from .recall import accuracy
 from .tokenizer import tokenizer
 
 RECIPES = {             # preset: highest learning rate, texts a step, steps
-    "mamba": (1e-2, 32, 3000), "mamba2": (1e-2, 32, 3000), "griffin": (4e-3, 32, 3500),
+    "mamba": (1e-2, 32, 3000), "mamba2": (1e-2, 32, 3000), "griffin": (4e-3, 32, 3000),
     "gated-delta": (1e-2, 32, 3000), "attention": (4e-3, 32, 4000), "hybrid": (6e-3, 32, 3000)}
-TRAINED = ("mamba2", "hybrid")          # those whose weights are in data/
+TRAINED = tuple(RECIPES)
 LENGTH, FACTS, AGAIN, WARM_UP = 120, 5, 0.6, 100
 
 

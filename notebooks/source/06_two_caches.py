@@ -185,16 +185,16 @@ for case in advice.of("expected-cpu"):
 # %% [markdown]
 # ## 6. The price
 #
-# A small trained model, with Mamba2 and attention layers, answers 200 questions about a text. The text comes as a
+# A small trained model, with attention layers alone, answers 200 questions about a text. The text comes as a
 # chunk up to the cut, then 8 tokens one by one, then the rest as a chunk. With two stores the attention layers of
 # this last chunk do not see the 8 tokens.
 
 # %%
-still(accuracy_bars(price("hybrid", 200, ("inside the fact", "before the question"),
+still(accuracy_bars(price("attention", 200, ("inside the fact", "before the question"),
                           {"two stores": lesson.decode_between})))
 
 # %%
-print(first_wrong("hybrid", lesson.decode_between, "inside the fact", 40))
+print(first_wrong("attention", lesson.decode_between, "inside the fact", 40))
 
 # %% [markdown]
 # Read the sentence under the bars: it says what the fault costs, and where. The price depends on what the model keeps
