@@ -8,10 +8,11 @@ import torch
 from common import difference, redraw
 from test_corpus import told
 
-from labkit import Cache, HybridLM, load
+from labkit import Cache, HybridLM, faults, load
 from labkit.corpus import question
-from labkit.figures import accuracy_bars
+from labkit.figures import accuracy_bars, price_chart
 from labkit.price import FAULTS, Row, feed_padded, price, table
+from labkit.price_page import HEAD, PLACES, page, page_path, silent
 from labkit.recall import CUTS, accuracy, feed_pieces
 from labkit.train import TRAINED
 
@@ -127,3 +128,38 @@ def test_the_sentence_says_where_it_costs_little():
                                       "Repaired: 99%. It costs little cut whole, before the question.")
     assert accuracy_bars(rows[1:3])[1].endswith("It costs much at every cut.")
     assert "whole" in table(rows) and table(rows).count("costs little") == 2
+
+
+@pytest.mark.parametrize("name, fault", [("mamba2", "history-lost"), ("attention", "any family: stale position"),
+                                         ("griffin", "lengths-not-tokens"), ("mamba", "window-not-saved")])
+def test_the_page_of_prices_is_what_is_measured(name, fault):
+    rows = price(name, 200, PLACES, {fault: silent()[fault]})
+    line = page(rows, 200).splitlines()[len(HEAD.splitlines()) + 2]
+    assert line.startswith(f"| {fault} | {name} |") and line in page_path().read_text(encoding="utf-8")
+
+
+def test_every_silent_fault_has_a_price_or_a_reason():
+    text = page_path().read_text(encoding="utf-8")
+    quiet = [name for name in faults.names() if not faults.get(name).record.loud]
+    assert all(f"\n| {name} |" in text or f"\n- {name}: " in text for name in quiet)
+    assert {incident: max(float(row[4]) - float(row[5]) for row in found) > 30 for incident, found in lost(text).items()} == {
+        incident: True for incident in ("empty-cache", "cache-position", "dropped-chunk", "different-depths",
+                                        "padding-continued", "expected-cpu")}
+
+
+def lost(text):
+    """incident -> rows of the page."""
+    found = {}
+    for row in (line.split(" | ") for line in text.splitlines() if line.startswith("| ") and "|---" not in line):
+        name = row[0].removeprefix("| ")
+        if name in faults.names():
+            found.setdefault(faults.get(name).record.incident, []).append(["", *row])
+    return found
+
+
+def test_the_chart_follows_the_rows():
+    rows = [Row("mamba", "x", "whole", 1.0, 0.4, 1.0, 0.25), Row("hybrid", "y", "whole", 1.0, 0.99, 1.0, 0.25)]
+    figure, sentence = price_chart(rows)
+    assert sentence == "1 of 2 faults cost 30 points or more on some model, x the most (60); 1 cost little on every model: y."
+    assert price_chart(rows[1:])[1] == "None of 1 faults costs 30 points on any model."
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["y", "x"]
