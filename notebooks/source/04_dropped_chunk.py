@@ -242,7 +242,7 @@ questions["last_k_minus_1"].reveal(outcome.verdict, outcome.evidence)
 
 # %%
 fault = of_fault("dropped-chunk")
-print(first_wrong("mamba2", fault, "behind the fact"))
+print(first_wrong("mamba2", fault, "before the question"))
 still(accuracy_bars(price("mamba2", 200, ["inside the fact", "behind the fact", "before the question"],
                           {"dropped chunk": fault})))
 
