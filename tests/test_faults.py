@@ -17,7 +17,8 @@ LAW = {"trusts-the-caller": "position", "refuses-gaps-only": "position", "missin
        "copy-shares-storage": "fork", "reset-forgets-a-field": "reset", "table-ends": "long", "guard-too-late": "split",
        "ring-off-by-one": "split", "looks-ahead": "causal", "padding-first-call": "padding",
        "no-tokens": "empty", "scale-per-batch": "rows", "state-on-the-model": "sessions", "window-not-saved": "move",
-       "cache-is-full": "long", "order-of-sums": "repeat", "padding-continued": "padding", "padding-one-column": "padding", "padding-multiplied": "padding"}
+       "cache-is-full": "long", "order-of-sums": "repeat", "padding-continued": "padding",
+       "padding-one-column": "padding", "padding-multiplied": "padding"}
 LOUD = [name for name in faults.names() if faults.get(name).trigger]
 CHECKED = [name for name in faults.names() if name != "expected-cpu"]       # on meta tensors: its trigger is the test
 
