@@ -23,6 +23,7 @@ from .mixers.base import Mixer
 from .recall import CUTS, accuracy, answers, feed_pieces
 from .trained import load
 
+CHEAP = 0.05            # a share of the questions: what costs less, costs little
 PADDING = 4             # columns of padding that each piece of a padded prompt gets
 
 
@@ -43,6 +44,16 @@ class Row:
     faulty: float
     repaired: float
     chance: float
+
+    @property
+    def lost(self) -> float:
+        """What the fault costs."""
+        return self.right - self.faulty
+
+    @property
+    def cheap(self) -> bool:
+        """True where it costs little."""
+        return self.lost < CHEAP
 
 
 @contextmanager
@@ -203,7 +214,7 @@ def table(rows: Sequence[Row]) -> str:
     """The rows as text, one line each; what costs less than 5 points in a hundred is marked."""
     lines = [f"{'preset':12}{'fault':32}{'cut':22}{'right':>7}{'faulty':>9}{'repaired':>10}{'chance':>8}"]
     for r in rows:
-        cheap = "   costs little" if r.right - r.faulty < 0.05 else ""
+        cheap = "   costs little" if r.cheap else ""
         lines.append(f"{r.preset:12}{r.fault:32}{r.place:22}{r.right:7.1%}{r.faulty:9.1%}{r.repaired:10.1%}"
                      f"{r.chance:8.1%}{cheap}")
     return "\n".join(lines)

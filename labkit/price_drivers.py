@@ -13,7 +13,6 @@ from torch import Tensor
 from . import faults
 from .cache import Cache
 from .errors import CacheError
-from .faults.cache_faults import HalfDone
 from .model import HybridLM
 from .price import driver
 from .recall import feed_pieces
@@ -81,7 +80,7 @@ def tried_again(model, ids, sizes, cache):
                 model(piece, cache, position=position)
             except CacheError:
                 pass
-    return model(last, cache, position=sum(piece.shape[1] for piece in first) if type(cache) is Cache else None)[:, -1]
+    return model(last, cache, position=sum(piece.shape[1] for piece in first))[:, -1]
 
 
 def other_weights(model, ids, sizes, cache):
@@ -154,13 +153,11 @@ def window_not_saved(model, ids, sizes, cache):
 
 def by_class(name: str, use: Callable) -> Callable:
     """A fault of a cache or of a model: the driver is the same, the class is right or faulty."""
-    subject = faults.get(name).subject(0)
-    cls = getattr(subject, "cache_class", Cache)
-
     @contextmanager
     def fault(model):
-        active = [cls]
-        model.__class__ = HalfDone if name == "half-done" else HybridLM
+        subject = faults.get(name).subject(0)
+        active = [getattr(subject, "cache_class", Cache)]
+        model.__class__ = type(subject.model)
 
         def feed(model, ids, sizes, cache):
             cache.__class__ = active[0]

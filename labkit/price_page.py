@@ -1,4 +1,4 @@
-"""python -m labkit price: what every silent fault of the catalogue costs on the trained models, as a page and a picture."""
+"""python -m labkit price: what every silent fault of the catalogue costs on the trained models: a page, a picture."""
 
 import argparse
 from collections.abc import Sequence
@@ -52,9 +52,10 @@ def dearest(rows: Sequence[Row]) -> list[Row]:
     best: dict[tuple[str, str], Row] = {}
     for row in rows:
         key = row.fault, row.preset
-        if key not in best or row.right - row.faulty > best[key].right - best[key].faulty:
+        if key not in best or row.lost > best[key].lost:
             best[key] = row
-    return sorted(best.values(), key=lambda row: [*silent()].index(row.fault))
+    order = [*silent()]
+    return sorted(best.values(), key=lambda row: order.index(row.fault))
 
 
 def page(rows: Sequence[Row], n: int) -> str:
@@ -62,7 +63,7 @@ def page(rows: Sequence[Row], n: int) -> str:
     lines = ["| fault | model | cut | right | faulty | repaired | chance | |", "|---" * 8 + "|"]
     for row in dearest(rows):
         shares = " | ".join(f"{100 * share:.1f}" for share in (row.right, row.faulty, row.repaired, row.chance))
-        cheap = "costs little" if row.right - row.faulty < 0.05 else ""
+        cheap = "costs little" if row.cheap else ""
         lines.append(f"| {row.fault} | {row.preset} | {row.place} | {shares} | {cheap} |")
     without = [f"- {name}: {why}." for name, why in unpriced(rows).items()]
     head = HEAD.format(n=n, places=len(PLACES), names=", ".join(PLACES))

@@ -33,6 +33,14 @@ def feed_pieces(model, ids: Tensor, sizes: Iterable[int], cache: Cache) -> Tenso
     return logits[:, -1]
 
 
+def greedy(model, logits: Tensor, cache: Cache, n: int) -> Tensor:
+    """The n likeliest tokens (B, n) behind a cache, one after the other; logits (B, vocab_size) of its last token."""
+    tokens = [logits.argmax(-1)]
+    while len(tokens) < n:
+        tokens.append(model(tokens[-1][:, None], cache)[:, -1].argmax(-1))
+    return torch.stack(tokens, 1)
+
+
 @torch.no_grad()
 def answers(model, examples: list[Example], place: str = "whole", feed: Callable = feed_pieces) -> list[str]:
     """What the model says, three tokens each, greedily; examples of the same shape are fed together.
@@ -51,10 +59,7 @@ def answers(model, examples: list[Example], place: str = "whole", feed: Callable
     for sizes, members in groups.items():
         cache = Cache()
         logits = feed(model, torch.tensor([prompts[i] for i in members]), sizes, cache)
-        tokens = [logits.argmax(-1)]
-        while len(tokens) < ANSWER:
-            tokens.append(model(tokens[-1][:, None], cache)[:, -1].argmax(-1))
-        for index, row in zip(members, torch.stack(tokens, 1).tolist()):
+        for index, row in zip(members, greedy(model, logits, cache, ANSWER).tolist()):
             said[index] = tokenizer().decode(row)
     return said
 

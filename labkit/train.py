@@ -26,7 +26,7 @@ from .tokenizer import tokenizer
 RECIPES = {             # preset: highest learning rate, texts a step, steps
     "mamba": (1e-2, 32, 3000), "mamba2": (1e-2, 32, 3000), "griffin": (4e-3, 32, 3000),
     "gated-delta": (1e-2, 32, 3000), "attention": (4e-3, 32, 4000), "hybrid": (6e-3, 32, 3000)}
-TRAINED = tuple(RECIPES)
+TRAINED = tuple(RECIPES)                # those whose weights are in data/
 LENGTH, FACTS, AGAIN, WARM_UP = 120, 5, 0.6, 100
 
 

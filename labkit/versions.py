@@ -53,10 +53,10 @@ def run(group: str, folder: Path | None = None) -> dict:
     Raises:
         RuntimeError: the run gave no outcomes; the message ends with what it wrote.
     """
-    places = [str(folder)] if folder else [each for each in (os.environ.get("PYTHONPATH"),) if each]
+    place = {"PYTHONPATH": str(folder)} if folder else {}
     done = subprocess.run([sys.executable, str(Path(__file__).with_name("real_cases.py")), group], text=True,
                           capture_output=True, cwd=folder,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"})
+                          env={**os.environ, **place, "OMP_NUM_THREADS": "1"})
     if done.returncode:
         raise RuntimeError(f"the cases of {group} did not run: {done.stderr.strip()[-600:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -32,7 +32,8 @@ SMALL = dict(
     num_experts_per_tok=2, num_experts_per_token=2, num_expert_group=1, n_group=1, topk_group=1,
     first_k_dense_replace=1, router_hidden_size=16, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=4,
     qk_nope_head_dim=8, v_head_dim=8, d_rel=4, rel_extent=64,
-    attention_chunk_size=8, index_topk=512, index_head_dim=8, index_n_heads=2, hc_lowrank=8, hc_count=2, hc_mult=2, pad_token_id=0,
+    attention_chunk_size=8, index_topk=512, index_head_dim=8, index_n_heads=2, hc_lowrank=8, hc_count=2, hc_mult=2,
+    pad_token_id=0,
     bos_token_id=1, eos_token_id=None, experts_implementation="eager")
 # What these fields do not say.
 SPECIAL = {

@@ -1,4 +1,4 @@
-"""Faults that one law alone can see: each is a reason why that law is there."""
+"""Faults that show what a law is for: one law alone sees them, or without it they get another fault's name."""
 
 from dataclasses import replace
 

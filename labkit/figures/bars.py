@@ -30,9 +30,9 @@ def accuracy_bars(rows):
 
 def say_price(rows):
     """The sentence of `accuracy_bars`."""
-    worst = max(rows, key=lambda r: r.right - r.faulty)
+    worst = max(rows, key=lambda r: r.lost)
     about = f"{rows[0].preset}, {rows[0].fault}: "
-    cheap = [r.place for r in rows if r.right - r.faulty < 0.05]
+    cheap = [r.place for r in rows if r.cheap]
     if len(cheap) == len(rows):
         return about + f"no price to see at any cut; at worst {worst.faulty:.0%} right instead of {worst.right:.0%}."
     cheap = "uncut" if cheap == ["whole"] else cheap and f"cut {', '.join(cheap)}"

@@ -4,7 +4,7 @@ import torch
 
 from ..cache import Cache
 from ..price import of_fault, price
-from ..recall import feed_pieces
+from ..recall import feed_pieces, greedy
 from ..trained import load
 from .exercise_00 import EXERCISE, feed_in_pieces
 from .question import Option, Question
@@ -84,10 +84,8 @@ def two_answers(pieces=TEXT, fault=None):
     with (fault or of_fault(HIDDEN))(model):
         for cut in ([ids.shape[1]], sizes):
             cache = Cache()
-            tokens = [feed_pieces(model, ids, cut, cache).argmax(-1)]                       # (1,) each
-            while len(tokens) < TOKENS:
-                tokens.append(model(tokens[-1][:, None], cache)[:, -1].argmax(-1))
-            said.append(words.decode(torch.cat(tokens).tolist()).strip())
+            tokens = greedy(model, feed_pieces(model, ids, cut, cache), cache, TOKENS)      # (1, TOKENS)
+            said.append(words.decode(tokens[0].tolist()).strip())
     return tuple(said)
 
 

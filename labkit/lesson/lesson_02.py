@@ -10,6 +10,7 @@ from ..conv import causal_conv
 from ..faults.advice_empty_cache import Port, judge, text
 from ..figures import Panel, who_wrote
 from ..price import driver
+from ..price_drivers import DRIVERS
 from .exercise_02 import EXERCISE, LAYERS, Calls, layer, reference, run_layers, writes_as_it_goes
 from .question import Option, Question, claim
 
@@ -172,9 +173,7 @@ def relatives(names=("empty-cache", "missing-is-zeros", "trusts-the-caller", "re
         yield f"{name:22}" + "".join(f"{finding.verdict:16}" for finding in report.findings).rstrip()
 
 
-def missing_is_zeros(model):
-    """A fault for `price`: behind the cut there is no state, and zeros are taken for it."""
-    return driver(lambda model, ids, sizes, cache: model(ids[:, sizes[0]:], cache)[:, -1])
+missing_is_zeros = DRIVERS["missing-is-zeros"]      # for `price`: no state behind the cut, zeros are taken for it
 
 
 def half_done(model):

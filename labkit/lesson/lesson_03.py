@@ -11,8 +11,9 @@ from ..faults import advice, get, samples
 from ..figures import position_line
 from ..generate import go_back
 from ..price import driver
+from ..price_drivers import DRIVERS
 from ..tokenizer import tokenizer
-from ..versions import recorded
+from ..versions import recorded, since
 from .card import Card
 from .exercise_03 import EXERCISE, Texts
 from .judge import NotTried, call
@@ -121,7 +122,7 @@ def error_text():
 def releases(case="full_prompt"):
     """{release: what happened} for a recorded call, from 4.46 on: an error, or how many new tokens are right."""
     return {release: found[case].get("raises") or f"{found[case]['right']} of {found[case]['of']} tokens right"
-            for release, found in recorded("cache-position").items() if not release.startswith("4.44")}
+            for release, found in recorded("cache-position").items() if since(release, "4.46.1")}
 
 
 def spans(outcomes):
@@ -201,12 +202,7 @@ def foreign_prefix(model):
     return driver(feed)
 
 
-def fed_twice(model):
-    """A fault for `price`: the cache covers the prompt, and the whole prompt is fed again on top of it."""
-    def feed(model, ids, sizes, cache):
-        model(ids, cache)
-        return model(ids[:, -0:], cache)[:, -1]
-    return driver(feed)
+fed_twice = DRIVERS["full-prompt-refed"]        # for `price`: the whole prompt is fed again on top of its cache
 
 
 def prove(function):

@@ -29,11 +29,16 @@ def load():
         return _empty()
     except (OSError, ValueError) as error:      # ValueError: no JSON, or no UTF-8
         return _set_aside(file, f"it cannot be read ({type(error).__name__})")
+    return _set_aside(file, why) if (why := problem(data)) else data
+
+
+def problem(data):
+    """Why what was read is no progress, in words; None when it is."""
     if not isinstance(data, dict) or data.get("version") != VERSION:
-        return _set_aside(file, f"it is not progress of version {VERSION}")
+        return f"it is not progress of version {VERSION}"
     if not all(_is_table(data.get(part)) for part in ("questions", "exercises")):
-        return _set_aside(file, "parts of it are missing")
-    return data
+        return "parts of it are missing"
+    return None
 
 
 def get(part, key):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from .progress import VERSION
+from .progress import problem
 
 STATES = {"right": "#D5F0E3", "wrong": "#F6C7B6", "crashed": "#F6C7B6", "": "#EEEEEE"}
 
@@ -28,9 +28,8 @@ def read(folder: Path) -> tuple[dict[str, dict], list[str]]:
         except (OSError, ValueError) as error:
             refused.append(f"{name}: it cannot be read ({type(error).__name__})")
             continue
-        if not isinstance(data, dict) or data.get("version") != VERSION or not all(
-                isinstance(data.get(part), dict) for part in ("questions", "exercises")):
-            refused.append(f"{name}: it is not progress of version {VERSION}")
+        if why := problem(data):
+            refused.append(f"{name}: {why}")
         else:
             found[name] = data
     return found, refused
