@@ -102,7 +102,7 @@ def test_who_wrote_takes_marks_words_and_any_sizes():
     figure, said = who_wrote(panels, {(0, 0, 0), (0, 0, 1), (1, 0, 29)}, {"p": "padding"})
     assert said == ("a: 2 wrong slots, first at “now” (x, slot 2), written by padding, nobody. "
                     "b: 1 wrong slot, first at “now” (slot 30), written by padding.")
-    assert [text.get_text() for text in figure.axes[0].texts] == ["p", "–"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["p", "–", "x", "", "now", "a"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p = padding", "wrong slot"]
     assert who_wrote(panels)[1] == "a: no wrong slot. b: no wrong slot."            # other shapes are not compared
     with pytest.raises(ValueError, match="2 slots, but its rows of writers have .1. entries"):

@@ -65,7 +65,9 @@ def sweep(recipes: list, processes: int = 1) -> list[dict]:
 
 def to_text(rows: list[dict]) -> str:
     """Two tables of letters, and what was not built."""
-    lines, built = [], [row for row in rows if "cells" in row]
+    import transformers
+    built = [row for row in rows if "cells" in row]
+    lines = [f"transformers {transformers.__version__}, torch {torch.__version__}: {len(built)} tiny models, float64", ""]
     wide = max([len(row["title"]) for row in built] + [5]) + 1
     for columns in (FIRST, SECOND):
         lines.append(" " * wide + " ".join(f"{column.split(',')[0] + '*' * (',' in column):>8}" for column in columns))

@@ -83,7 +83,7 @@ def influence(panels, channels=4):
         edges = [sum(sizes[:i]) - .5 for i in range(1, len(sizes))]
         ax.hlines(edges, -.5, len(found) - .5, color="white", lw=1.5, linestyles=(0, (2, 1)))
         ax.set_title(f"{name}\n{say_cut(sizes)}", fontsize=10)
-        ax.set(xticks=range(0, len(found), 2), yticks=range(0, len(found), 2))
+        ax.set(xticks=range(0, len(found), 4), yticks=range(0, len(found), 4))
         ax.tick_params(labelsize=9)
         ax.set_xlabel("input", fontsize=9.5, labelpad=1)
         if not place:

@@ -5,12 +5,14 @@ The writers come from runs, never from a drawing: from a tracked cache, a gradie
 
 from dataclasses import dataclass
 
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch, PathPatch
+from matplotlib.path import Path
 
 PALETTE = ("#56B4E9", "#F0C05A", "#009E73", "#CC79A7", "#E6E6E6", "#F0E442", "#7FA8C9", "#C9A27F")
 WRONG = "#D55E00"
-CELL = 0.36         # inches, the height of a row
+WIDE, CELL, HEAD, FOOT = 9.6, 0.36, 0.66, 0.55      # inches: the page, the height of a row, room above and below
 
 
 @dataclass(frozen=True)
@@ -56,37 +58,48 @@ def who_wrote(panels, marks=None, words=None):
     side = len(panels) == 2 and sum(len(panel.slots) for panel in panels) <= 22
     writers = list(dict.fromkeys(w for panel in panels for row in panel.writers for w in row if w is not None))
     colours = {writer: PALETTE[i % len(PALETTE)] for i, writer in enumerate(writers)}
-    rows = [len(panel.times) for panel in panels]
-    height = sum(CELL * n + 0.75 for n in (rows if not side else [max(rows)])) + 0.55
-    figure = Figure((9.6, height), dpi=100, layout="constrained")
-    grid = {"width_ratios": [len(p.slots) for p in panels]} if side else {"height_ratios": [n + 2 for n in rows]}
-    axes = figure.subplots(1 if side else len(panels), 2 if side else 1, squeeze=False, gridspec_kw=grid).ravel()
-    for index, (ax, panel) in enumerate(zip(axes, panels)):
-        _draw(ax, panel, colours, {(t, s) for p, t, s in marks if p == index})
     legend = [Patch(fc=colours[w], ec="#333333", label=f"{w} = {words[w]}") for w in writers if w in words]
     legend += [Patch(fc="white", ec=WRONG, hatch="xxx", lw=2, label="wrong slot")] if marks else []
+    heights = [CELL * len(panel.times) + HEAD for panel in panels]
+    high = (max(heights) if side else sum(heights)) + (FOOT if legend else .1)
+    figure = Figure((WIDE, high), dpi=100)
+    at, left = 0.0, 0.0                                     # one page in inches: quick to draw, no layout to search for
+    for index, (panel, height) in enumerate(zip(panels, heights)):
+        wide = WIDE * (len(panel.slots) / sum(len(p.slots) for p in panels) if side else 1)
+        labels = .25 + .075 * max(map(len, panel.times))
+        ax = figure.add_axes(((left + labels) / WIDE, 1 - (at + height) / high, (wide - labels - .1) / WIDE,
+                              CELL * len(panel.times) / high))
+        _draw(ax, panel, colours, {(t, s) for p, t, s in marks if p == index})
+        at, left = (at, left + wide) if side else (at + height, left)
     if legend:
-        figure.legend(handles=legend, loc="outside lower center", ncols=min(5, len(legend)), fontsize=9.5,
-                      frameon=False)
+        figure.legend(handles=legend, loc="lower center", ncols=min(5, len(legend)), fontsize=9.5, frameon=False)
     return figure, say_writers(panels, marks, words)
 
 
 def _draw(ax, panel, colours, marks):
-    for t, row in enumerate(panel.writers):
-        for s, writer in enumerate(row):
-            wrong = (t, s) in marks
-            ax.add_patch(Rectangle((s - .46, t - .44), .92, .88, fc=colours.get(writer, "white"), lw=.6, ec="#333333"))
-            if wrong:
-                ax.add_patch(Rectangle((s - .44, t - .42), .88, .84, fill=False, ec=WRONG, hatch="xxx", lw=2.5))
-            ax.text(s, t, "–" if writer is None else writer, ha="center", va="center", fontsize=9.5,
-                    fontweight="bold" if wrong else "normal",
-                    bbox={"fc": "white", "ec": "none", "pad": 1.2} if wrong else None)
-    ax.set(xlim=(-.5, len(panel.slots) - .5), ylim=(len(panel.times) - .5, -.5),
-           xticks=range(len(panel.slots)), xticklabels=panel.slots, yticks=range(len(panel.times)),
-           yticklabels=panel.times)
-    ax.tick_params(length=0, labelsize=9.5, labeltop=True, labelbottom=False)
-    ax.set_title(panel.name, fontsize=11, fontweight="bold", loc="left")
-    ax.spines[:].set_visible(False)
+    ax.set(xlim=(-.5, len(panel.slots) - .5), ylim=(len(panel.times) - .5, -.5))
+    ax.set_axis_off()
+    cells = [(t, s, writer) for t, row in enumerate(panel.writers) for s, writer in enumerate(row)]
+    ax.add_collection(PolyCollection([_box(t, s, .46, .44) for t, s, _ in cells], lw=.6, ec="#333333",
+                                     fc=[colours.get(writer, "white") for *_, writer in cells]))
+    if marks:
+        ax.add_patch(PathPatch(Path.make_compound_path(*(Path(_box(t, s, .44, .42), closed=True) for t, s in marks)),
+                               fill=False, ec=WRONG, hatch="xxx", lw=2.5))
+    for t, s, writer in cells:
+        wrong = (t, s) in marks
+        ax.text(s, t, "–" if writer is None else writer, ha="center", va="center", fontsize=9.5,
+                fontweight="bold" if wrong else "normal",
+                bbox={"fc": "white", "ec": "none", "pad": 1.2} if wrong else None)
+    for s, label in enumerate(panel.slots):
+        ax.text(s, -.58, label, ha="center", va="bottom", fontsize=9.5)
+    for t, label in enumerate(panel.times):
+        ax.text(-.58, t, label, ha="right", va="center", fontsize=9.5)
+    ax.text(-.46, -.58 - .24 / CELL, panel.name, va="bottom", fontsize=11, fontweight="bold")
+
+
+def _box(t, s, wide, high):
+    """The corners of a cell, and the first one again."""
+    return [(s - wide, t - high), (s + wide, t - high), (s + wide, t + high), (s - wide, t + high), (s - wide, t - high)]
 
 
 def say_writers(panels, marks, words):

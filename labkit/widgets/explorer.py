@@ -27,13 +27,12 @@ class Shown(W.VBox):
 
 
 def png(figure):
-    """The figure as PNG bytes. Artists marked animated are drawn over a background that is drawn once and kept."""
+    """The figure as PNG bytes. Artists marked animated are drawn over a background that is drawn once and kept.
+
+    One draw is enough: `savefig` would draw a figure twice, the first time for its layout alone.
+    """
     moving = sorted(figure.findobj(lambda artist: artist.get_animated()), key=lambda artist: artist.get_zorder())
-    file = io.BytesIO()
-    if not moving:
-        figure.savefig(file, format="png", pil_kwargs={"compress_level": 1})
-        return file.getvalue()
-    if figure not in _backgrounds:
+    if figure not in _backgrounds or not moving:
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         _backgrounds[figure] = canvas, canvas.copy_from_bbox(figure.bbox)
@@ -41,6 +40,7 @@ def png(figure):
     canvas.restore_region(background)
     for artist in moving:
         artist.draw(canvas.get_renderer())
+    file = io.BytesIO()
     Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).save(file, format="png", compress_level=1)
     return file.getvalue()
 
