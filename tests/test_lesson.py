@@ -91,7 +91,9 @@ def test_a_claim_has_five_verdicts():
     advice = claim("09.c", "Do <this>.", "folk", {"else": "no", "partly": "almost"})
     advice.guess("b", 1)
     card = advice.reveal("silently wrong")
-    assert card.headline == "Result: e) silently wrong" and card.lines[-1] == "almost"
+    assert card.headline == "Result: e) silently wrong: it gives wrong results without an error"
+    assert card.lines[0] == "no" and card.lines[-1] == "almost"                     # the reason is for everybody
+    assert "no" in claim("09.d", "Do.", "folk", "no").reveal("right").lines
     assert "&lt;this&gt;" in advice._repr_html_()
 
 

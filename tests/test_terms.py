@@ -34,7 +34,8 @@ def said(number, source=None):
             yield "the page", re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
     lesson = import_module(f"labkit.lesson.lesson_{number}")
     for name, question in lesson.QUESTIONS.items():
-        yield f"question {name}", " ".join([question.text, *(f"{o.text} {o.reply}" for o in question.options)])
+        options = " ".join(f"{o.text} {o.reply}" for o in question.options)
+        yield f"question {name}", f"{question.text} {question.reason} {options}"
     for misstep in lesson.EXERCISE.missteps:
         yield f"wrong answer {misstep.name}", f"{misstep.name} {misstep.says}"
     yield from ((f"hint {i}", hint.split("Half a line")[0]) for i, hint in enumerate(lesson.EXERCISE.hints, 1))

@@ -98,6 +98,8 @@ class Exercise:
             strips = self._strips(function)
         except NotTried:
             return Card("not tried", f"{self.name}: not tried yet"), None
+        if attempt.error is not None and case:
+            where += f": {attempt.error}" * bool(str(attempt.error))
         evidence = [where, *strips]
         for misstep in self.missteps:
             if _fits(misstep, function):
@@ -105,7 +107,7 @@ class Exercise:
         if attempt.error is not None:
             line = own_line(attempt.error, function)
             return Card("crashed", f"{self.name}: crashed: {type(attempt.error).__name__}", [
-                str(attempt.error) if case else "", f"In your line {line[0]}:" if line else "",
+                f"In your line {line[0]}:" if line else "",
                 f">{line[1]}" if line else "", *evidence]), "crashed"
         return Card("wrong", f"{self.name}: wrong", evidence), "other"
 
@@ -123,15 +125,15 @@ class Exercise:
                  for name, strip in strips.items())
         return ["Token by token (. right, X wrong, ! no answer):", *lines]
 
-    def prove(self, function, cases):
-        """Run many cases, for example every cut of a text; returns a Card."""
+    def prove(self, function, cases, which=""):
+        """Run many cases, for example every cut of a text; returns a Card. which: what they are, in words."""
         try:
             failed = next((case for case in cases if self.attempt(function, case).problem), None)
         except NotTried:
             return Card("not tried", f"Proof: {self.name} is not tried yet, so there is nothing to prove.")
         if failed:
-            return Card("wrong", f"Proof: it fails on {failed}.", ["Run the check above: it names the fault."])
-        return Card("right", f"Proof: all {len(cases)} runs are right, from {cases[0]} to {cases[-1]}.")
+            return Card("wrong", f"Proof: it fails on {failed}.", ["The check above shows a smallest case."])
+        return Card("right", f"Proof: all {len(cases)} runs are right{which and ': '}{which}.")
 
     def hint(self, number):
         """Hint 1, 2 or 3: where to look, what is missing, half a line.

@@ -11,7 +11,9 @@ from . import progress
 from .card import Card
 
 CONFIDENCE = {1: "a guess", 2: "rather sure", 3: "sure"}
-VERDICTS = ("right", "partly", "wrong", "impossible", "silently wrong")
+VERDICTS = {"right": "it holds", "partly": "it holds in some cases", "wrong": "it does not hold",
+            "impossible": "it cannot be done, or cannot happen",
+            "silently wrong": "it gives wrong results without an error"}
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,13 @@ class Option:
 class Question:
     """One prediction or quiz question.
 
-    id: "01.zeros"; text: the question; options: at least two, with different values.
+    id: "01.zeros"; text: the question; options: at least two, with different values; reason: shown to everybody beside
+    the result.
     """
     id: str
     text: str
     options: tuple[Option, ...]
+    reason: str = ""
 
     @property
     def letters(self):
@@ -74,7 +78,7 @@ class Question:
         right, stored = fits[0], progress.get("questions", self.id)
         guess = stored.get("guess") if stored.get("guess") in self.letters else None
         progress.put("questions", self.id, guess=guess, shown=right)
-        lines = [*([evidence] if isinstance(evidence, str) else evidence)]
+        lines = [*([evidence] if isinstance(evidence, str) else evidence), self.reason]
         if guess is None:
             state, lines = "info", lines + ["Your guess: no guess. A guess before the result makes it stick better."]
         else:
@@ -98,8 +102,9 @@ class Question:
 def claim(id, text, source, replies):
     """A question about a piece of advice: which verdict will the run give it?
 
-    replies: what to say to each wrong verdict; one text for all, or a dict verdict -> text with "else".
+    replies: the reason in one sentence, shown to everybody; or a dict with the reason under "else", and more to say to
+    those who chose a verdict.
     """
     replies = {"else": replies} if isinstance(replies, str) else replies
-    return Question(id, f"Advice ({source}): “{text}” Your verdict?",
-                    tuple(Option(v, v, replies.get(v, replies["else"])) for v in VERDICTS))
+    options = tuple(Option(verdict, f"{verdict}: {says}", replies.get(verdict, "")) for verdict, says in VERDICTS.items())
+    return Question(id, f"Advice ({source}): “{text}” Your verdict?", options, replies["else"])
