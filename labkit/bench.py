@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -24,6 +25,7 @@ from .mixers.scan import CHUNK
 
 FULL = {"length": 2048, "tokens": 16, "appends": 8000, "memory": 8192, "growth": (1024, 2048, 4096, 8192), "repeats": 5}
 QUICK = {"length": 256, "tokens": 4, "appends": 1000, "memory": 2048, "growth": (128, 256, 512, 1024), "repeats": 3}
+EXPLORERS = ("01", "03", "04", "07", "08", "09")
 STATUS = Path("/proc/self/status")
 FAMILIES = ((ShortConv, {}), (MambaMixer, {}), (Mamba2Mixer, {}), (GriffinBlock, {}),
             (GatedDeltaNet, {"linear_num_key_heads": 2, "linear_num_value_heads": 4}))
@@ -66,6 +68,20 @@ def measure_growth(sizes):
                "worst doubling": max(after / before for before, after in zip(times, times[1:]))}
 
 
+def measure_redraw():
+    """Rows of the third table: ms from a slider's new value to the new picture, in each lesson's explorer."""
+    for lesson in EXPLORERS:
+        explorer = import_module(f"labkit.lesson.lesson_{lesson}").explorer()
+        times = []
+        for slider in explorer.sliders.values():
+            for value in range(slider.min, slider.max + 1):
+                if value != slider.value:                   # no change, no picture
+                    start = time.perf_counter()
+                    slider.value = value
+                    times.append(1e3 * (time.perf_counter() - start))
+        yield {"row": f"explorer of lesson {lesson}", "pictures": len(times), "ms": median(times), "worst": max(times)}
+
+
 def peak(who, length):
     """The highest memory, in KiB, of a process that does one prefill. Runs in a process of its own, on Linux."""
     torch.set_num_threads(1)
@@ -102,6 +118,8 @@ def table(found):
         wrong = f"{r['difference']:12.0e}" if r["difference"] is not None else f"{'-':>12}"
         over = f"{limit:10.1f}{(mine / limit) ** turn:6.1f}x"
         yield f"{r['row']:60}{mine:8.1f} {unit:3}{rival}{over}{wrong}  {r['limit is']}"
+    for r in found["redraw"]:
+        yield f"{r['row']:26}{r['pictures']:>7} pictures, median {r['ms']:6.1f} ms, worst {r['worst']:6.1f} ms"
     for r in found["growth"]:
         times = "".join(f"{size:>7}:{ms:9.1f} ms" for size, ms in zip(r["sizes"], r["ms"]))
         yield f"{r['row']:26}{times}   worst doubling {r['worst doubling']:.2f}x"
@@ -122,7 +140,7 @@ def run(argv):
     with torch.no_grad():
         found = {"torch": torch.__version__, "transformers": rival, "threads": 1, "turns": sizes["repeats"],
                  "rows": [measure(row, sizes) for row in ROWS] + ([measure_peak(sizes)] if STATUS.exists() else []),
-                 "growth": list(measure_growth(sizes))}
+                 "redraw": list(measure_redraw()), "growth": list(measure_growth(sizes))}
     print(json.dumps(found, indent=1) if args.json else "\n".join(table(found)))
     return found
 

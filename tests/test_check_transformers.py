@@ -8,9 +8,11 @@ import sys
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="install the extra: pip install 'labkit[real]'")
+transformers = pytest.importorskip("transformers", reason="install the extra: pip install 'labkit[real]'")
 from labkit.contract import check, matrix, zoo  # noqa: E402
 from labkit.contract.transformers import subject  # noqa: E402
+from labkit.files import data_folder  # noqa: E402
+from tools import confirm_matrix  # noqa: E402
 
 
 def recipe(name: str, label: str = "") -> zoo.Recipe:
@@ -110,6 +112,36 @@ def test_scripts_reproduce_the_errors(rows, tmp_path):
         assert done.returncode == 0, done.stderr
         error, scale = map(float, re.search(r"largest error (\S+) of (\S+)", done.stdout).groups())
         assert error > 1e-3 * scale and error == pytest.approx(cell["error"], rel=1e-3)
+
+
+def test_recorded_matrix_is_what_is_measured(rows):
+    """data/real_library/contract.txt: a model of each kind is asked again; the command writes the others the same way."""
+    recorded = (data_folder() / "real_library" / "contract.txt").read_text().splitlines()
+    head = f"transformers {transformers.__version__}, torch "
+    if not recorded[0].startswith(head):
+        pytest.fail(f"{recorded[0]!r} was measured with another release; run: python -m labkit check --transformers "
+                    "--processes 2 > data/real_library/contract.txt")
+    measured = [rows[0], *(matrix.row(recipe(name)) for name in ("llama", "mamba2", "gemma3n"))]
+    for line in matrix.to_text(measured).splitlines():
+        if line.startswith(tuple(row["title"] for row in measured)):
+            assert line.split() in [other.split() for other in recorded]
+    assert {recipe.title for name in zoo.names() for recipe in built(name)} == {
+        line[:line.index("  ")] for line in recorded if re.search(r" (ok|X|!|-) +(ok|X|!|-) ", line)}
+
+
+def built(name):
+    try:
+        return zoo.recipes(name)
+    except zoo.NotBuilt:
+        return []
+
+
+def test_confirm_tells_a_right_script_from_a_wrong_one(rows):
+    row = {**rows[0], "cells": {"split": rows[0]["cells"]["split"]}}
+    assert [right for *_, right, _ in confirm_matrix.of_row(row)] == [True]
+    harmless = row["cells"]["split"]["script"].replace("errors, scales =", "feed = lambda *a, **k: None; errors, scales =")
+    assert [right for *_, right, _ in confirm_matrix.of_row(
+        {**row, "cells": {"split": row["cells"]["split"] | {"script": harmless}}})] == [False]
 
 
 def test_page_and_text_and_json(rows):
