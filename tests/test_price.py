@@ -125,7 +125,7 @@ def test_the_sentence_says_where_it_costs_little():
     rows = [Row("mamba", "x", place, 1.0, faulty, 0.99, 1 / 6)
             for place, faulty in zip(CUTS, (1.0, 0.5, 0.25, 0.97, 0.9))]
     assert accuracy_bars(rows)[1] == ("mamba, x: 25% right instead of 100%, cut behind the fact; chance is 17%. "
-                                      "Repaired: 99%. It costs little cut whole, before the question.")
+                                      "Repaired: 99%. It costs little in one piece or when cut before the question.")
     assert accuracy_bars(rows[1:3])[1].endswith("It costs much at every cut.")
     assert "whole" in table(rows) and table(rows).count("costs little") == 2
 

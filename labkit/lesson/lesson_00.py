@@ -36,7 +36,7 @@ QUESTIONS = {
                                                        "gets its piece alone."),
         Option("silent", "no error, and other logits", ""))),
     "sees": Question("00.sees", "A colleague feeds pieces of 5, 1 and 6 tokens and calls model(piece) each time. "
-                                "Which tokens move the logits at token 9?", (
+                                "Which tokens move the logits at token 9? (Tokens count from 0.)", (
         Option((6, 7, 8, 9), "6 to 9", ""),
         Option(tuple(range(10)), "0 to 9", "Without a cache the earlier pieces are gone. Only the piece of "
                                             "token 9 is left."),
