@@ -195,7 +195,7 @@ def test_measured_results_fit_the_questions():
     assert lesson.fresh_call() == "empty cache despite pos > 0" and lesson.fresh_call(0) == "right"
     lines = list(lesson.two_ways())
     assert [line.endswith("RuntimeError: empty cache despite pos > 0") for line in lines] == [True, False, True]
-    assert lesson.missing_state() == "silently wrong" and lesson.noticed()[0] == () and "wrong" in lesson.noticed()[1]
+    assert lesson.noticed()[0] == () and "wrong" in lesson.noticed()[1]
     assert lesson.retry(exercise_02.writes_as_it_goes) == "wrong"
     assert sorted(replays().values())[-3:] == ["shape mismatch in broadcast_mul: a longer window than the kernel",
                                                "silently wrong", "silently wrong"]
@@ -203,25 +203,21 @@ def test_measured_results_fit_the_questions():
 
 
 def test_relatives_are_each_seen_by_one_law():
-    table = {line[:22].strip(): line[22:] for line in lesson.relatives(
-        ("half-done", "trusts-the-caller", "attention-not-reset"))}
-    assert table["half-done"].split() == ["holds", "silently", "wrong", "holds"]
-    assert table["trusts-the-caller"].split() == ["silently", "wrong", "holds", "holds"]
-    assert table["attention-not-reset"].split() == ["holds", "holds", "silently", "wrong"]
+    found = [line.strip() for line in list(lesson.relatives())[1::2]]
+    assert found == ["position: silently wrong, atomic: holds"] * 3 + ["position: holds, atomic: silently wrong"]
 
 
 def test_picture_changes_with_the_function():
     _, faulty = lesson.picture()
     _, right = lesson.picture(collects)
-    assert "writes as it goes: 6 wrong slots, first at “token 3 fails” (layer 0, layer 1)" in faulty
+    assert "writes as it goes: 3 wrong slots, first at “token 3 fails” (layer 0)" in faulty
     assert right == "whole or not at all: no wrong slot. your run_layers: no wrong slot."
 
 
-def test_faulty_drivers_are_faulty_and_then_right():
+def test_the_faulty_driver_is_faulty_and_then_right():
     model, examples = load("mamba2"), [question(i) for i in range(20)]
     right = answers(model, examples)
-    for fault, limit in ((lesson.missing_is_zeros, 8), (lesson.half_done, 16)):
-        with fault(model) as feed:
-            faulty = answers(model, examples, "inside the fact", feed)
-        assert sum(a == b for a, b in zip(right, faulty)) < limit
-        assert answers(model, examples, "inside the fact", feed) == right
+    with lesson.missing_is_zeros(model) as feed:
+        faulty = answers(model, examples, "inside the fact", feed)
+    assert sum(a == b for a, b in zip(right, faulty)) < 8
+    assert answers(model, examples, "inside the fact", feed) == right

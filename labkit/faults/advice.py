@@ -6,6 +6,7 @@
 
 import functools
 import pkgutil
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -91,6 +92,14 @@ def get(id: str) -> Advice:
     if id not in ADVICE:
         raise KeyError(f"no advice is named {id!r}; there is {', '.join(ADVICE)}")
     return ADVICE[id]
+
+
+def judged(*ids: str) -> str:
+    """A paragraph for each claim, 88 columns wide: what it says, the verdict of a run, what was measured, and why."""
+    def say(case):
+        found = case.run()
+        return textwrap.fill(f"“{case.says}” Verdict: {found.verdict}. {found.evidence} {case.reason}", 88)
+    return "\n\n".join(say(get(id)) for id in ids)
 
 
 def of(incident: str) -> list[Advice]:

@@ -119,7 +119,8 @@ def manual_reset():
     port.layers[0](x[:, :1], position=0)
     empty = [layer for layer in port.layers if layer.held is None]
     return ("impossible" if not names and not empty else "right",
-            f"Calls to reset: {len(names)}. Layers without a state after calls at 0, at 3 and at 0: {len(empty)}.")
+            f"Calls of the model that reset it: {len(names)}. After calls at 0, at 3 and at 0 again, "
+            f"{len(port.layers) - len(empty)} of {len(port.layers)} layers hold a state.")
 
 
 @advise("empty-cache.other-branch", "An earlier call took a branch that does not fill the cache.", "impossible",
@@ -175,8 +176,8 @@ def replays() -> dict[str, str]:
         "fresh model, prompt, then one token": replay(Port(), token, prompt, PROMPT),
         "the prompt holds the token already": replay(Port(), token, x[:, :PROMPT + 1], PROMPT),
         "five tokens instead of one": replay(Port(), x[:, PROMPT:], prompt, PROMPT),
-        "attention layer first": replay(Port("arra"), token, prompt, PROMPT),
-        "attention layer first, prompt of one token": replay(Port("arra"), x[:, 1:2], x[:, :1], 1),
+        "another order of layers": replay(Port("arra"), token, prompt, PROMPT),
+        "the same, and a prompt of one token": replay(Port("arra"), x[:, 1:2], x[:, :1], 1),
         "after a text that was too long": replay(broken, token, prompt, PROMPT),
     }
 
@@ -185,8 +186,7 @@ def replays() -> dict[str, str]:
         "Right in one of six situations. Elsewhere it raises again, or the answer is wrong and nothing is said.",
         source=SOURCE)
 def catch_and_replay():
-    found = list(replays().values())
-    right, silent = found.count("right"), found.count("silently wrong")
+    found = {name: end if end in ("right", "silently wrong") else "an error again" for name, end in replays().items()}
+    right = list(found.values()).count("right")
     verdict = "right" if right == len(found) else "partly" if right else "wrong"
-    return verdict, (f"{len(found)} situations: right {right}, silently wrong {silent}, an error again "
-                     f"{len(found) - right - silent}.")
+    return verdict, ". ".join(f"{name[0].upper()}{name[1:]}: {end}" for name, end in found.items()) + "."
