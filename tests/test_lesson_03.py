@@ -146,7 +146,8 @@ def test_what_the_named_releases_do_was_recorded():
     assert set(map(found.get, ("4.46.1", "4.57.6", "5.2.0"))) == {"raises"}
     assert set(map(found.get, ("5.3.0", "5.17.0", "5.18.0", "5.23.0"))) == {"silently wrong"}
     assert {lesson.verdict_of(outcome) for outcome in lesson.releases("crop_minus_1").values()} == {"right"}
-    assert list(lesson.spans({"1": "a", "2": "a", "3": "b", "4": "a"})) == ["1 to 2: a", "3: b", "4: a"]
+    assert list(lesson.spans({"1": "a", "2": "a", "3": "b", "4": "1 of 8", "5": "5 of 8"})) == [
+        "1 to 2: a", "3: b", "4 to 5: silently wrong"]
     count, lines = lesson.right_fixes()
     assert count == 0 and len(lines) == 3
 

@@ -24,9 +24,9 @@ def over_releases(case: str) -> tuple[str, str]:
     verdict = ("right" if len(right) == len(outcomes) else "partly" if right else
                "impossible" if len(loud) == len(outcomes) else "silently wrong")
     errors = sorted({outcomes[release]["raises"] for release in loud})
-    return verdict, (f"{len(outcomes)} releases: right in {len(right)}, an error in {len(loud)}"
-                     + (f" ({', '.join(errors)})" if errors else "")
-                     + f", wrong tokens without an error in {len(outcomes) - len(right) - len(loud)}."
+    counts = {"right": len(right), f"an error ({', '.join(errors)})": len(loud),
+              "wrong tokens without an error": len(outcomes) - len(right) - len(loud)}
+    return verdict, (f"{len(outcomes)} releases: " + ", ".join(f"{what} in {n}" for what, n in counts.items() if n) + "."
                      + (f" Last right: {right[-1]}." if right and len(right) < len(outcomes) else ""))
 
 
@@ -45,7 +45,7 @@ def add_space():
     words = Tokenizer(models.WordLevel({"I": 0, "have": 1, "a": 2, "dream": 3, "?": 4}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     more = {name: len(each.encode("I have a dream ").ids) - len(each.encode("I have a dream").ids)
-            for name, each in (("byte-level BPE", tokenizer()), ("words", words))}
+            for name, each in (("this lab's tokenizer", tokenizer()), ("one that drops spaces", words))}
     verdict = "partly" if 0 in more.values() and over_releases("one_more_token")[0] == "right" and any(
         more.values()) else "right" if all(more.values()) else "wrong"
     return verdict, "Tokens that the space adds: " + ", ".join(f"{name} {n}" for name, n in more.items()) + "."
@@ -77,7 +77,7 @@ def new_tokens_repaired():
     return over_releases("new_tokens_repaired")
 
 
-@advise("cache-position.crop-n-minus-1", "cache.crop(N - 1) before the call.", "partly",
+@advise("cache-position.crop-n-minus-1", "cache.crop(N - 1) before the call, for N cached tokens.", "partly",
         "Right up to 5.19. From 5.20 on crop takes negative numbers only.", RUNS, ISSUE)
 def crop_n_minus_1():
     return over_releases("crop_n_minus_1")

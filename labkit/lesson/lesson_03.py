@@ -11,15 +11,14 @@ from ..faults import advice, get, samples
 from ..figures import position_line
 from ..generate import go_back
 from ..price import driver
-from ..price_drivers import DRIVERS
 from ..tokenizer import tokenizer
 from ..versions import recorded, since
 from .card import Card
 from .exercise_03 import EXERCISE, Texts
 from .judge import NotTried, call
-from .question import Option, Question, claim
+from .question import Option, Question
 
-__all__ = ["EXERCISE", "QUESTIONS", "SLICES", "clock", "covered_prompt", "error_text", "explorer", "fed_twice",
+__all__ = ["EXERCISE", "QUESTIONS", "SLICES", "clock", "covered_prompt", "error_text", "explorer",
            "fewest_fed", "foreign_prefix", "kept_by", "line_of", "picture", "prove", "releases", "right_fixes",
            "shared_tokens", "spans", "verdict_of", "wrong_lengths"]
 
@@ -33,13 +32,6 @@ QUESTIONS = {
         Option("refuses", "it refuses", ""),
         Option("accepts", "it goes on at 10", "Then the caller and the cache disagree, and nobody hears of it."),
         Option("rewinds", "it goes back to 8", "Going back is another request. Some memories cannot do it."))),
-    "fewest": Question("03.fewest", "All 6 tokens of a prompt are in the cache. How many tokens must be fed to get the "
-                                    "next one?", (
-        Option(0, "none: the cache knows the answer", "The cache holds keys and values, no answers. The logits behind "
-                                                      "the last token are thrown away after each call."),
-        Option(1, "one: the last token of the prompt", ""),
-        Option(6, "all 6", "All 6 would work with an empty cache. Keys and values of the first 5 are good as they "
-                           "are."))),
     "slices": Question("03.slices", "n = 6 prompt tokens, 6 of them cached. How many columns have arange(6)[6:] and "
                                     "ids[:, -0:]?", (
         Option((0, 0), "0 and 0", "-0 is 0. A slice from 0 on is everything: the same trap as in lesson 01."),
@@ -59,20 +51,8 @@ QUESTIONS = {
                                                    "test."))),
     "three": Question("03.three", "The report proposes three fixes: give cache_position by hand; save the model's "
                                   "cache_position; feed only new tokens. How many make the call right in every "
-                                  "release?", (
-        *(Option(n, text, "Run them: none gives the uncached tokens in every release.") for n, text in
-          ((3, "all three"), (2, "two"), (1, "one"))), Option(0, "none", ""))),
-    "add_space": claim("03.add_space", "Add a space to the prompt. Then the error is gone.", "the report", {
-        "else": "It works where the space becomes a token of its own. Some tokenizers drop it. And it is another "
-                "prompt.",
-        "right": "With some tokenizers the space is dropped, and nothing changes. And it is another prompt."}),
-    "crop": Question("03.crop", "cache.crop(N-1) or cache.crop(-1) before the call, to have one token left. "
-                                "Verdicts?", (
-        Option(("right", "right"), "both right", "crop takes no positive number any more in the newest releases."),
-        Option(("partly", "right"), "crop(N-1) partly, crop(-1) right", ""),
-        Option(("right", "partly"), "crop(N-1) right, crop(-1) partly", "The other way round: only -1 works in every "
-                                                                        "one."),
-        Option(("wrong", "wrong"), "both wrong", "To leave one token to feed is the right idea."))),
+                                  "release?", tuple(Option(n, text, "") for n, text in (
+        (3, "all three"), (2, "two"), (1, "one"), (0, "none"))), "None of them leaves one token to feed."),
     "again": Question("03.again", "The cache holds the tokens of “I have a dream”. The new prompt is “I have a "
                                   "dreamer”. It starts with the same letters. How many tokens can be kept?", (
         Option(4, "4: all of them", "The letters agree, the tokens do not: “dreamer” is one token of its own."),
@@ -126,8 +106,11 @@ def releases(case="full_prompt"):
 
 
 def spans(outcomes):
-    """Lines for neighbouring releases with the same outcome: '5.3.0 to 5.17.0: …'."""
-    for outcome, group in itertools.groupby(outcomes, key=outcomes.get):
+    """Lines for neighbouring releases with the same error or verdict: '5.3.0 to 5.17.0: silently wrong'."""
+    def say(release):
+        verdict = verdict_of(outcomes[release])
+        return outcomes[release] if verdict == "raises" else verdict
+    for outcome, group in itertools.groupby(outcomes, key=say):
         first, *_, last = [*group] * 2
         yield f"{first if first == last else f'{first} to {last}'}: {outcome}"
 
@@ -172,10 +155,11 @@ def wrong_lengths(cuts=SLICES, n=6, most=8):
 
 
 def right_fixes(names=("manual", "saved", "new-tokens")):
-    """(how many of these are right in every release, a line for each)."""
-    found = {name: advice.get(f"cache-position.{name}").run() for name in names}
-    return (sum(outcome.verdict == "right" for outcome in found.values()),
-            [f"{name}: {outcome.verdict}. {outcome.evidence}" for name, outcome in found.items()])
+    """(how many of these are right in every release, a line for each: what it says, what was measured, and why)."""
+    cases = [advice.get(f"cache-position.{name}") for name in names]
+    found = [case.run() for case in cases]
+    return (sum(outcome.verdict == "right" for outcome in found),
+            [f"“{case.says}” {outcome.evidence} {case.reason}" for case, outcome in zip(cases, found)])
 
 
 def shared_tokens(before, after):
@@ -202,14 +186,11 @@ def foreign_prefix(model):
     return driver(feed)
 
 
-fed_twice = DRIVERS["full-prompt-refed"]        # for `price`: the whole prompt is fed again on top of its cache
-
-
 def prove(function):
     """All prompts of 5 tokens with all cached texts of 0 to 6, over two ids. Returns a Card."""
     cases = [Texts(prompt, cached) for m in range(7) for cached in itertools.product((1, 2), repeat=m)
              for prompt in itertools.product((1, 2), repeat=5)]
-    return EXERCISE.prove(function, cases)
+    return EXERCISE.prove(function, cases, "prompts of 5 tokens, cached texts of 0 to 6")
 
 
 def covered_prompt(real):
