@@ -1,6 +1,7 @@
 """Exercise of lesson 00, feed_in_pieces, and the wrong answers that it knows."""
 
 import copy
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,8 +10,9 @@ import torch
 from ..cache import Cache
 from ..figures.conv_window import say_cut
 from ..model import HybridLM
-from .exercise import Attempt, Exercise, Misstep, imitates
-from .judge import NotTried, WrongForm, call, off, strip, want_tensor
+from .drive import Watched
+from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .judge import call, off, strip, want_tensor
 
 
 # The right answer and the wrong ones -------------------------------------------------------------------------------
@@ -39,24 +41,6 @@ def from_the_start(model, ids, sizes):
 
 # The exercise ------------------------------------------------------------------------------------------------------
 
-class Watched:
-    """A model that notes the pieces it is fed and their sizes, and passes everything on."""
-
-    def __init__(self, model):
-        self._model, self.fed, self.read = model, [], []
-
-    def __call__(self, input_ids, *args, **kwargs):
-        logits = self._model(input_ids, *args, **kwargs)
-        self.fed.append(input_ids.shape[1])
-        self.read += input_ids[0].tolist()
-        return logits
-
-    forward = __call__
-
-    def __getattr__(self, name):
-        return getattr(self._model, name)
-
-
 @dataclass(frozen=True)
 class Text:
     """One case: a preset, the sizes of the pieces, and the seed of the token ids."""
@@ -78,21 +62,15 @@ def model_of(preset):
     return HybridLM.preset(preset, vocab_size=32, seed=0, hidden_size=32).requires_grad_(False)
 
 
+@guarded
 def attempt(function, case):
     """Feed the pieces of one text; compare the logits with the uncut text's, and what was fed with what was asked."""
     model, ids = case.data()
     wanted, watched = model(ids), Watched(model)                                            # (1, L, vocab)
-    try:
-        logits = call(function, watched, ids.clone(), list(case.sizes))
-        want_tensor(logits, "the result", wanted.shape, wanted.dtype)
-    except NotTried:
-        raise
-    except WrongForm as form:
-        return Attempt(str(form))
-    except Exception as error:
-        return Attempt(f"the function raises {type(error).__name__}", error=error)
+    logits = call(function, watched, ids.clone(), list(case.sizes))
+    want_tensor(logits, "the result", wanted.shape, wanted.dtype)
     bad = off(logits, wanted, wanted.abs().amax().item() if wanted.numel() else 1, ulps=1000).any(-1)       # (1, L)
-    fed, asked = ([size for size in sizes if size] for sizes in (watched.fed, case.sizes))
+    fed, asked = [len(piece) for piece in watched.fed if piece], [size for size in case.sizes if size]
     problem = ("the logits are not those of the uncut text" if bad.any()
                else f"the model was fed {fed} tokens, it should be {asked}" if fed != asked else None)
     return Attempt(problem, strip(bad))
@@ -122,15 +100,11 @@ def logits_of(function, case):
 def feeds_twice(function):
     """Some tokens reach the model more than once."""
     def twice(case):
-        model, ids = case.data()
-        watched = Watched(model)
-        try:
-            call(function, watched, torch.arange(ids.shape[1])[None], list(case.sizes))
-        except NotTried:
-            raise
-        except Exception:       # what was fed before counts
-            pass
-        return len(watched.read) > len(set(watched.read))
+        watched = Watched(case.data()[0])
+        with suppress(Exception):       # what was fed before counts
+            call(function, watched, torch.arange(sum(case.sizes))[None], list(case.sizes))
+        read = sum(watched.fed, [])
+        return len(read) > len(set(read))
     return any(map(twice, CASES))
 
 
@@ -139,7 +113,7 @@ def feeds_uncut(function):
     model, ids = CASES[0].data()
     watched = Watched(model)
     call(function, watched, ids, list(CASES[0].sizes))
-    return watched.fed == [ids.shape[1]]
+    return watched.fed == ids.tolist()
 
 
 EXERCISE = Exercise(

@@ -7,8 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from ..figures.conv_window import say_cut
-from .exercise import Attempt, Exercise, Misstep, imitates, same
-from .judge import NotTried, WrongForm, call, off, strip, want_parts, want_tensor
+from . import drive
+from .drive import in_pieces
+from .exercise import Exercise, Misstep, imitates, same
+from .judge import call
 
 
 # The right answer and the wrong ones -------------------------------------------------------------------------------
@@ -70,11 +72,8 @@ class Pieces:
 
 def feed(conv, x, weight, sizes):
     """Outputs (B, C, L) of a convolution that is fed x in pieces of these sizes, from the start of a text."""
-    window, outputs = x.new_zeros(*x.shape[:2], weight.shape[-1] - 1), []           # (B, C, K-1)
-    for piece in x.split(list(sizes), -1):
-        y, window = conv(piece, window, weight)
-        outputs.append(y)
-    return torch.cat(outputs, -1)
+    start = x.new_zeros(*x.shape[:2], weight.shape[-1] - 1)                         # (B, C, K-1)
+    return drive.feed(lambda piece, window: conv(piece, window, weight), x, sizes, start, -1)[0]
 
 
 def uncut(x, window, weight):
@@ -86,43 +85,13 @@ def uncut(x, window, weight):
 def attempt(function, case):
     """Feed one sequence piece by piece with copies, and compare every output and every window."""
     x, window, weight = case.data()
-    wanted, scale = uncut(x, window, weight), uncut(x.abs(), window.abs(), weight.abs())                # (B, C, L)
+    y, scale = uncut(x, window, weight), uncut(x.abs(), window.abs(), weight.abs())                     # (B, C, L)
     history = torch.cat([window, x], -1)                                                                # (B, C, K-1+L)
-    bad, fed, notes, problem, error = torch.zeros(wanted.shape, dtype=torch.bool), 0, set(), None, None
-    for number, piece in enumerate(x.split(list(case.sizes), -1)):
-        end, given = fed + piece.shape[-1], (piece.clone(), window.clone(), weight.clone())
-        where = f"piece {number + 1}: " if len(case.sizes) > 1 else ""
-        try:
-            y, following = want_parts(call(function, *given), ("y", "the next window"))
-            want_tensor(y, "y", piece.shape, x.dtype)
-            bad[..., fed:end] = off(y, wanted[..., fed:end], scale[..., fed:end])
-            if bad[..., fed:end].any():
-                problem = problem or f"{where}y is wrong"
-            fed = end
-            want_tensor(following, "the next window", window.shape, x.dtype)
-        except WrongForm as form:
-            problem = problem or f"{where}{form}"
-            break
-        except NotTried:
-            raise
-        except Exception as raised:
-            problem, error = problem or f"{where}the function raises {type(raised).__name__}", raised
-            break
-        if not torch.equal(following, history[..., end:end + case.kernel - 1]):
-            problem = problem or f"{where}y is right, the next window is wrong"
-        notes.update(remarks(given, (piece, window, weight), following))
-        window = following.detach().clone()
-    return Attempt(problem, strip(bad, fed), error, tuple(sorted(notes)))
-
-
-def remarks(given, originals, following):
-    """What is worth a word although the values are right."""
-    if not all(map(torch.equal, given, originals)):
-        yield ("A remark: your function changes one of its inputs. A later lesson continues twice from one window; "
-               "copy first.")
-    if following.untyped_storage().nbytes() > max(1, following.numel()) * following.element_size():
-        yield ("A remark: your next window is a view, so it keeps a longer tensor in memory. "
-               "Its values are right; .clone() frees the rest.")
+    return in_pieces(
+        function, case, ("y", "the next window"), [window],
+        given=lambda begin, end, window: (x[..., begin:end], window, weight),
+        wanted=lambda begin, end: ((y[..., begin:end], scale[..., begin:end]),
+                                   (history[..., end:end + case.kernel - 1], 0)))
 
 
 def small():

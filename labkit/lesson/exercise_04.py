@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from ..conv import causal_conv as conv_chunk
-from .exercise import Attempt, Exercise, Misstep, imitates, same
-from .exercise_01 import remarks
-from .judge import NotTried, WrongForm, call, off, strip, want_parts, want_tensor
+from .drive import in_pieces
+from .exercise import Exercise, Misstep, imitates, same
+from .judge import call
 
 
 # The right answer and wrong ones -------------------------------------------------------------------------------------
@@ -100,39 +100,17 @@ def reference(case):
 def attempt(function, case):
     """Feed the pieces with copies, and compare every output, window and h."""
     x, dt, weight, numbers = (part.to(case.dtype) for part in case.data())
-    wanted, h_at = reference(case)
-    scale = 8 + 8 * h_at.abs().max()
-    history = F.pad(x, (case.kernel - 1, 0))                                                    # (B, C, K-1+L)
-    bad, fed, notes = torch.zeros(wanted.mT.shape, dtype=torch.bool), case.before, set()
-    window, h, problem, error = history[..., fed:fed + case.kernel - 1], h_at[:, fed].to(case.dtype), None, None
-    for number, size in enumerate(case.sizes):
-        end, where = fed + size, f"piece {number + 1}: " if len(case.sizes) > 1 else ""
-        originals = x[..., fed:end], dt[:, fed:end], window, h, weight
-        given = tuple(part.clone() for part in originals)
-        try:
-            y, window, h = want_parts(call(function, *given, stepper(numbers)), ("y", "the next window", "the next h"))
-            want_tensor(y, "y", originals[1].shape, case.dtype)
-            bad[..., fed:end] = off(y, wanted[:, fed:end], scale).mT
-            if bad[..., fed:end].any():
-                problem = problem or f"{where}y is wrong"
-            fed = end
-            want_tensor(window, "the next window", originals[2].shape, case.dtype)
-            want_tensor(h, "the next h", originals[3].shape, case.dtype)
-        except NotTried:
-            raise
-        except WrongForm as form:
-            problem = problem or f"{where}{form}"
-            break
-        except Exception as raised:
-            problem, error = problem or f"{where}the function raises {type(raised).__name__}", raised
-            break
-        if not torch.equal(window, history[..., end:end + case.kernel - 1]):
-            problem = problem or f"{where}y is right, the next window is wrong"
-        if off(h, h_at[:, end], scale).any():
-            problem = problem or f"{where}y is right, the next h is wrong"
-        notes.update(remarks(given, originals, window))
-        window, h = window.detach().clone(), h.detach().clone()
-    return Attempt(problem, strip(bad, fed), error, tuple(sorted(notes)))
+    y, h_at = reference(case)
+    scale, history = 8 + 8 * h_at.abs().max(), F.pad(x, (case.kernel - 1, 0))                   # (B, C, K-1+L)
+
+    def window_at(t):
+        return history[..., t:t + case.kernel - 1]                                              # (B, C, K-1)
+    return in_pieces(
+        function, case, ("y", "the next window", "the next h"),
+        [window_at(case.before), h_at[:, case.before].to(case.dtype)],
+        given=lambda begin, end, window, h: (x[..., begin:end], dt[:, begin:end], window, h, weight),
+        wanted=lambda begin, end: ((y[:, begin:end], scale), (window_at(end), 0), (h_at[:, end], scale)),
+        more=[stepper(numbers)], start=case.before, tokens=1)
 
 
 def small():

@@ -7,6 +7,7 @@ import torch
 
 from ..cache import Cache
 from ..faults import samples
+from .drive import Watched
 from .exercise import Attempt, Exercise, Misstep, guarded, imitates
 from .judge import WrongForm, a, call, off
 
@@ -95,20 +96,6 @@ class Rounds:
         return tokens
 
 
-class Counted:
-    """A model that counts its calls."""
-
-    def __init__(self, model):
-        self._model, self.calls = model, 0
-
-    def __call__(self, *args, **kwargs):
-        self.calls += 1
-        return self._model(*args, **kwargs)
-
-    def __getattr__(self, name):
-        return getattr(self._model, name)
-
-
 def rounds(function, case):
     """Run the rounds; yields (text before, draft, new tokens as a list, cache, model)."""
     model, text = case.data()
@@ -116,7 +103,7 @@ def rounds(function, case):
     model(torch.tensor([text[:-1]]), cache)
     for letters in case.drafts:
         draft = case.draft(model, text, letters)
-        new = call(function, Counted(model), cache, text[-1], list(draft))
+        new = call(function, Watched(model), cache, text[-1], list(draft))
         new = new.tolist() if isinstance(new, torch.Tensor) else new
         if not isinstance(new, (list, tuple)) or not all(isinstance(token, int) for token in new):
             raise WrongForm(f"the function returns {a(new)}, it should return a list of token ids")

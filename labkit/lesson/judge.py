@@ -80,20 +80,6 @@ def strip(bad, fed=None):
     return "".join("!" if t >= fed else "X" if wrong else "." for t, wrong in enumerate(columns))
 
 
-def fault_strip(name, sizes, batch=2):
-    """The strip of a faulty mixer of the catalogue that is fed pieces of these sizes, against its right twin, uncut."""
-    from ..faults import get            # here: a judge of exercises needs no fault
-    mixer, right, state, outputs = get(name).subject(0).mixer, get(name).healthy(0).mixer, None, []
-    x = torch.randn(batch, sum(sizes), mixer.hidden_size, dtype=torch.float64,
-                    generator=torch.Generator().manual_seed(0))                             # (B, L, hidden_size)
-    with torch.no_grad():
-        for piece in x.split(list(sizes), 1):
-            y, state = mixer(piece, state)
-            outputs.append(y)
-        wanted = right(x)[0]
-    return strip(off(torch.cat(outputs, 1), wanted, wanted.abs().max(), ulps=1e6).any(-1))
-
-
 def own_line(error, function):
     """The line of the learner's own code that raised, as (number, text); None when no line is theirs."""
     code = getattr(function, "__code__", None)

@@ -4,6 +4,7 @@ import torch
 
 from .. import faults
 from ..figures import influence
+from .drive import feed
 from .exercise import every_cut
 from .exercise_04 import EXERCISE, Chunks
 from .judge import strip
@@ -87,20 +88,11 @@ def inputs(length, seed=0):
     return torch.randn(1, length, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def feed(mixer, x, sizes):
-    """Outputs (1, L, hidden_size) of a mixer that reads x in pieces of these sizes."""
-    state, outputs = None, []
-    for piece in x.split(list(sizes), 1):
-        y, state = mixer(piece, state)
-        outputs.append(y)
-    return torch.cat(outputs, 1)
-
-
 @torch.no_grad()
 def errors(mixer, sizes):
     """How far each output (L,) is from the right, uncut run."""
     x = inputs(sum(sizes))
-    return (feed(mixer, x, sizes) - feed(RIGHT, x, [sum(sizes)]))[0].abs().amax(-1)
+    return (feed(mixer, x, sizes)[0] - RIGHT(x)[0])[0].abs().amax(-1)
 
 
 def wrong_positions(mixer, sizes):
@@ -135,7 +127,7 @@ def separating(one, other):
     def last(mixer):
         x = inputs(12)
         moved = torch.cat([x[:, :-1], x[:, -1:] + 1], 1)
-        return bool((feed(mixer, moved, (4, 8)) - feed(mixer, x, (4, 8)))[0, 4].abs().max() > 1e-9)
+        return bool((feed(mixer, moved, (4, 8))[0] - feed(mixer, x, (4, 8))[0])[0, 4].abs().max() > 1e-9)
     experiments = {"one at a time": lambda mixer: strip_of(mixer, (4,) + (1,) * 8),
                    "longer chunk": lambda mixer: strip_of(mixer, (4, 16)), "last input moved": last}
     return {name: run(FAULTS[one]) != run(FAULTS[other]) for name, run in experiments.items()}

@@ -6,8 +6,8 @@ import torch
 
 from .. import faults
 from ..figures.ablation import ablation, memory_length
+from .drive import fault_strip
 from .exercise_05 import CASES, EXERCISE, HALVES, Probe, unread
-from .judge import fault_strip
 from .question import Option, Question, claim
 
 __all__ = ["EXERCISE", "QUESTIONS", "catalogue", "errors", "forgets", "marks", "memory_length", "picture", "prove",

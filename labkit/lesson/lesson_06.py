@@ -9,9 +9,9 @@ from ..figures.conv_window import cut
 from ..figures.error_map import error_map
 from ..figures.who_wrote import Panel, who_wrote
 from ..price import of_fault
+from .drive import fault_strip
 from .exercise import every_cut
 from .exercise_06 import EXERCISE, Talk
-from .judge import fault_strip
 from .question import Option, Question, claim
 
 __all__ = ["EXERCISE", "QUESTIONS", "decode_between", "failing", "fault_strip", "map_of_cuts", "prove", "stores"]

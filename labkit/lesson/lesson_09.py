@@ -12,7 +12,8 @@ from ..figures import Panel, who_wrote
 from ..generate import shared
 from ..keyvalues import AttentionState
 from .card import Card
-from .exercise_09 import EXERCISE, Counted, attempt, best_after, model_of
+from .drive import Watched
+from .exercise_09 import EXERCISE, attempt, best_after, model_of
 from .judge import NotTried, call
 from .question import Option, Question, claim
 
@@ -137,13 +138,13 @@ def calls(function, new=30, draft=4):
     truth = list(text)
     for _ in range(new + draft + 1):
         truth.append(best_after(model, truth))
-    counted, cache = Counted(model), Cache()
+    watched, cache = Watched(model), Cache()
     with torch.no_grad():
         model(torch.tensor([text[:-1]]), cache)
         while len(text) < 3 + new:
             guess = [(t + (i % 7 == 0)) % 20 for i, t in enumerate(truth)][len(text):len(text) + draft]
-            text += call(function, counted, cache, text[-1], guess)
-    return (counted.calls, new) if text[:3 + new] == truth[:3 + new] else None
+            text += call(function, watched, cache, text[-1], guess)
+    return (len(watched.fed), new) if text[:3 + new] == truth[:3 + new] else None
 
 
 def saved(function):
