@@ -47,7 +47,7 @@ def test_right_answers_pass(answer):
         card = lesson.EXERCISE.check(answer)
         assert card.state == "right" and not any("remark" in line for line in card.lines)
     card = lesson.prove(answer)
-    assert card.state == "right" and "512 runs" in repr(card)
+    assert card.state == "right" and "524 runs" in repr(card)
     assert progress.get("exercises", "04.chunk") == {"state": "right", "tries": 3, "missteps": []}
 
 
@@ -166,6 +166,14 @@ def test_strips_show_the_signature(answer, uncut, cut, ones):
 def test_other_wrong_answers_get_an_honest_counterexample(answer, says):
     card = lesson.EXERCISE.check(answer)
     assert card.headline == "chunk: wrong" and says in repr(card)
+
+
+def test_the_proof_sees_a_piece_of_0_tokens_as_the_check_does():
+    def answer(x, dt, window, h, weight, step):
+        if not x.shape[-1]:
+            raise RuntimeError("stack expects a non-empty TensorList")
+        return stacked(x, dt, window, h, weight, step)
+    assert lesson.EXERCISE.check(answer).state == "crashed" and lesson.prove(answer).state == "wrong"
 
 
 def test_stub_is_not_tried_and_a_crash_shows_the_learners_line():

@@ -3,6 +3,8 @@
 Not judged: that the CUDA path crashed or mixed up tensors. It needs a GPU; its own author did not run it.
 """
 
+import itertools
+
 import torch
 
 from ..conv import causal_conv
@@ -29,7 +31,9 @@ def all_after_first():
     chunks = {release: strip[BEFORE:BEFORE + CHUNK] for release, strip in strips("chunk mamba2").items()}
     fits = [release for release, strip in chunks.items() if strip == "." + "X" * (CHUNK - 1)]
     verdict = "right" if len(fits) == len(chunks) else "partly" if fits else "wrong"
-    return verdict, "; ".join(f"{release}: {strip}" for release, strip in chunks.items())
+    groups = [(strip, [*group]) for strip, group in itertools.groupby(chunks, key=chunks.get)]
+    return verdict, f"A chunk of {CHUNK} tokens on a used cache (. right, X wrong): " + "; ".join(
+        f"{group[0]} to {group[-1]} {strip}" for strip, group in groups) + "."
 
 
 @advise("dropped-chunk.state-ignored", "The old code ignores the cached recurrent state and starts from zeros.", "wrong",
@@ -42,7 +46,7 @@ def state_ignored():
 
 
 @advise("dropped-chunk.last-k-minus-1", "The cached window holds the last K-1 entries.", "partly",
-        "The library keeps K of them. K-1 are needed: the extra one drops out with the prefix.", "torch", PULL)
+        "The library keeps K of them. K-1 are needed: the extra one drops out before the sum.", "torch", PULL)
 def last_k_minus_1():
     torch.manual_seed(0)
     x, weight = torch.randn(1, 3, 12, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)     # (B, C, L), (C, K)
@@ -54,15 +58,16 @@ def last_k_minus_1():
 
 
 @advise("dropped-chunk.fixes-seq-len", "It repairs use_cache with more than one token.", "partly",
-        "Chunks of Mamba2 are right from 5.13. Padding in such a chunk stayed wrong until 5.15, and the other models of "
-        "the family needed repairs of their own.", RUNS, PULL)
+        "Chunks of Mamba2 are right from 5.13. Texts of unequal length in one batch stayed wrong until 5.15, and the other "
+        "models of the family needed repairs of their own.", RUNS, PULL)
 def fixes_seq_len():
-    cases = ("chunk mamba2", "padded mamba2", "chunk jamba")
+    cases = {"chunk mamba2": "a plain chunk of Mamba2", "padded mamba2": "texts of unequal length",
+             "chunk jamba": "a chunk of the related Jamba"}
     found = {case: recorded("dropped-chunk")["5.13.0"][case] for case in cases}
     right = {case: "strip" in each and "X" not in each["strip"] for case, each in found.items()}
     verdict = "right" if all(right.values()) else "partly" if right["chunk mamba2"] else "wrong"
     words = {case: "right" if right[case] else each.get("raises", "wrong") for case, each in found.items()}
-    return verdict, "In 5.13.0: " + ", ".join(f"{case} {word}" for case, word in words.items()) + "."
+    return verdict, "In 5.13.0: " + "; ".join(f"{cases[case]}: {word}" for case, word in words.items()) + "."
 
 
 @advise("dropped-chunk.base-first", "Repair the base model first; the related ones can wait.", "silently wrong",

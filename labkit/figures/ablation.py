@@ -34,8 +34,8 @@ def ablation(errors, effects):
             right.barh(y, value, height=.8, fc=COLOURS[i % 5], ec="#333333", hatch=HATCHES[i % 5])
             right.text(value, y, " no: not read" if value < NOISE else " yes", va="center", fontsize=9)
             ticks.append(y)
-    right.set(yticks=ticks, yticklabels=names * len(fields), ylim=(ticks[-1] + .7, -1.6), xlim=(0, 1.3 * top + 1e-9),
-              xticks=[])
+    right.set(yticks=ticks, yticklabels=names * len(fields), ylim=(ticks[-1] + .7, -1.6), xlim=(0, 1.3 * top + 1e-9))
+    right.set_xlabel("largest change of an output", fontsize=9.5)
     right.set_title("one field to zero: do outputs move?", fontsize=11)
     for ax in (left, right):
         ax.tick_params(labelsize=9.5)
@@ -59,11 +59,3 @@ def say_ablation(errors, effects):
         silent = [field for field, value in effect.items() if value < NOISE]
         says += f" {name.capitalize()}: {' and '.join(silent) + ' not read' if silent else 'every field is read'}."
     return says
-
-
-def memory_length(errors, left=0.01):
-    """Tokens until an error stays below `left` of its largest value; None when it does not within what is given."""
-    limit = left * max(errors)
-    late = [t for t, value in enumerate(errors) if value >= limit]
-    return None if late[-1] == len(errors) - 1 else late[-1] + 1
-

@@ -49,6 +49,20 @@ def both_at_once(mixer, prefix, chunk):
     return [name for name in HALVES if name in state.tensors()] if same else []
 
 
+def inverted(mixer, prefix, chunk):
+    """Faulty: names the fields that are read."""
+    read = unread(mixer, prefix, chunk)
+    return [name for name in HALVES if name in mixer.start(len(chunk)).tensors() and name not in read]
+
+
+def written_state(mixer, prefix, chunk):
+    """Faulty: compares the field behind the chunk, not the outputs."""
+    _, state = mixer(prefix)
+    after = mixer(chunk, state)[1]
+    return [name for name, value in state.tensors().items() if name in HALVES and torch.equal(getattr(mixer(
+        chunk, replace(state, **{name: torch.zeros_like(value)}))[1], name), getattr(after, name))]
+
+
 def last_output(mixer, prefix, chunk):
     """Faulty: looks at the last output only."""
     _, state = mixer(prefix)
@@ -71,7 +85,8 @@ class Probe:
 
     def __str__(self):
         does = f"that does not read {' and '.join(self.lost)}" if self.lost else "that reads all of its state"
-        return f"a {self.family} layer {does}, {self.before} tokens, then a chunk of {self.chunk}"
+        before = f"{self.before} token{'s' * (self.before > 1)}"
+        return f"a {self.family} layer {does}, {before}, then a chunk of {self.chunk}"
 
     @contextmanager
     def ready(self):
@@ -147,6 +162,10 @@ EXERCISE = Exercise(
               "of zeros change nothing. Feed the prefix first.", no_history),
         wrong("two changes in one experiment", "Both fields are zeroed at once, so one read field hides the other. "
               "Zero one field, compare, put it back.", both_at_once),
+        wrong("the condition is turned round", "You name the fields that are read. A field is unread when no output "
+              "moves.", inverted),
+        wrong("written is not read", "You compare what the chunk writes into the state. A chunk can write a field that "
+              "it never read, and the other way round. Compare the outputs.", written_state),
         wrong("looked after the effect had passed", "In a ShortConv the window moves only the first outputs "
               "of a chunk. You look at the end. Compare all outputs.", last_output)),
     hints=(

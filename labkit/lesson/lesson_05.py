@@ -5,12 +5,12 @@ from dataclasses import replace
 import torch
 
 from .. import faults
-from ..figures.ablation import ablation, memory_length
+from ..figures.ablation import ablation
 from .drive import fault_strip
 from .exercise_05 import CASES, EXERCISE, HALVES, Probe, unread
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "QUESTIONS", "catalogue", "errors", "forgets", "marks", "memory_length", "picture", "prove",
+__all__ = ["EXERCISE", "QUESTIONS", "catalogue", "emptied_in_library", "errors", "marks", "picture", "prove",
            "relatives", "useless"]
 
 LAYERS = {"right": (), "conv lost": ("conv",), "recurrent lost": ("recurrent",), "both lost": HALVES}
@@ -32,20 +32,8 @@ QUESTIONS = {
         Option("later", "its first wrong output comes later", "The first token of the chunk needs both halves."),
         Option("longer", "it has more wrong outputs", "The window's error passes into the recurrence. It lasts too."),
         Option("same", "not at all", ""))),
-    "mirror": Question("05.mirror", "Two real layers lose one half each, as soon as a chunk has several tokens. "
-                                    "Which half does RecurrentGemma (Griffin) lose, which half does Mamba-1 lose?", (
-        Option(("conv", "conv"), "both the window", "Mamba-1 carries the window well. Its scan has no way to "
-                                                    "start from a state."),
-        Option(("recurrent", "recurrent"), "both the recurrent half", "RecurrentGemma starts its recurrence from the "
-                                                                       "state. It pads its window with zeros."),
-        Option(("conv", "recurrent"), "RecurrentGemma the window, Mamba-1 the recurrent half", ""),
-        Option(("recurrent", "conv"), "RecurrentGemma the recurrent half, Mamba-1 the window",
-               "It is the other way round. The two are mirror images."))),
     "used": claim("05.used", "The layer writes its state into the cache after each call, so the state is used.", "folk",
                   "Writing is not reading. The field changes with each chunk, and no output of a chunk moves with it."),
-    "five": claim("05.five", "This change repairs chunks on a used cache in five models.", "PR 46741, its title", {
-        "else": "The recorded runs: three models are right in the next release, two only two releases later.",
-        "wrong": "For three of the five it does what it says."}),
     "proof": Question("05.proof", "In another layer, the tokens before the chunk do not move its outputs at all, also "
                                   "when the text is not cut. Your probe names both fields. What did you prove?", (
         Option("both", "the layer loses both halves", "It also names both in a layer that breaks no law. The control "
@@ -77,15 +65,11 @@ def catalogue(name, sizes=(4, 8)):
     return fault_strip(name, sizes), unread(mixer, *x.split(sizes, 1))
 
 
-def forgets(*names):
-    """The field that each fault of the catalogue does not read."""
-    return tuple(" and ".join(catalogue(name)[1]) for name in names)
-
-
 def relatives(names):
     """A line a fault: its strip, and what the probe says."""
     lines = [(name, *catalogue(name)) for name in names]
-    return "\n".join(f"{name:22}{marked}   not read: {', '.join(found) or 'nothing'}" for name, marked, found in lines)
+    return "\n".join(f"{name:22}{marked}   " + (f"does not read: {', '.join(found)}" if found else "reads all")
+                     for name, marked, found in lines)
 
 
 @torch.no_grad()
@@ -107,7 +91,7 @@ def picture():
 def prove(function):
     """The probe against gradients, on every family and pattern. Returns a Card."""
     return EXERCISE.prove(function, [replace(case, chunk=chunk, before=before) for case in CASES
-                                     for chunk in (2, 6) for before in (1, 5)])
+                                     for chunk in (2, 6) for before in (1, 5)], "every family, every lost half")
 
 
 def useless(before=4, chunk=6):
@@ -119,3 +103,17 @@ def useless(before=4, chunk=6):
         cut = mixer(x, mixer(prefix)[1])[0]
         moved, wrong = ((other - uncut[0]).abs().amax((0, 2)) > 1e-9 for other in (uncut[1], cut))   # (L,)
         return unread(mixer, prefix, x), int(moved.sum()), int(wrong.sum())
+
+
+def emptied_in_library(real):
+    """Lines: do the outputs of the installed Mamba-1 move when the recurrent state in its cache is emptied?"""
+    from transformers.models.mamba.modeling_mamba import MambaMixer
+    torch.manual_seed(0)
+    config = real.transformers.MambaConfig(hidden_size=8, state_size=4, num_hidden_layers=1)
+    layer, x = MambaMixer(config, 0).eval(), torch.randn(1, 12, 8)
+    for length in (1, 5):
+        cache, emptied = (real.transformers.DynamicCache(config=config) for _ in "ab")
+        _, _ = layer(x[:, :6], cache), layer(x[:, :6], emptied)
+        emptied.update_recurrent_state(torch.zeros_like(emptied.get_recurrent_state(0)), 0)
+        same = torch.equal(layer(x[:, 6:6 + length], cache), layer(x[:, 6:6 + length], emptied))
+        yield f"a chunk of {length}: the emptied state is {'not read' if same else 'read'}"
