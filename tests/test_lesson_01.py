@@ -188,6 +188,14 @@ def test_a_crash_shows_the_learners_own_line():
     assert "1 + 0 tokens, earlier inputs in the window: piece 2: the function raises" in repr(card)
 
 
+def test_a_crash_beside_a_named_fault_is_said_after_it():
+    card = lesson.EXERCISE.check(lambda x, w, k: (F.conv1d(torch.cat([w, x], -1), k[:, None], groups=len(k)),
+                                                  minus(x, w, k)[1]))
+    assert card.headline == "conv_chunk: wrong: minus zero is zero"
+    assert card.lines[1].startswith("Simplest counterexample: K = 1, 1 token uncut")
+    assert card.lines[2].startswith("And it crashes: K = 2, 1 + 0 tokens") and "the function raises" in card.lines[2]
+
+
 def test_the_call_itself_can_be_wrong():
     assert "without brackets" in repr(lesson.EXERCISE.check((1, 2)))
     assert "crashed: TypeError" in repr(lesson.EXERCISE.check(lambda x: x))

@@ -103,6 +103,8 @@ class Exercise:
         evidence = [where, *strips]
         for misstep in self.missteps:
             if _fits(misstep, function):
+                if attempt.error is not None and (quiet := self._quiet(function)):
+                    evidence[:1] = [quiet, where.replace("Simplest counterexample", "And it crashes")]
                 return Card("wrong", f"{self.name}: wrong: {misstep.name}", [misstep.says, *evidence]), misstep.name
         if attempt.error is not None:
             line = own_line(attempt.error, function)
@@ -110,6 +112,12 @@ class Exercise:
                 f"In your line {line[0]}:" if line else "",
                 f">{line[1]}" if line else "", *evidence]), "crashed"
         return Card("wrong", f"{self.name}: wrong", evidence), "other"
+
+    def _quiet(self, function):
+        """The simplest counterexample without a crash, which shows a named fault; None when each failure crashes."""
+        found = ((case, self.attempt(function, case)) for case in self.small())
+        return next((f"Simplest counterexample: {case}: {each.problem}" for case, each in found
+                     if each.problem and each.error is None), None)
 
     def _strips(self, function):
         """Lines that show which tokens are right in each shown case; none when no case gives any answer."""
@@ -124,6 +132,14 @@ class Exercise:
         lines = (f">{name:{width}}  {strip}{' cannot see it' * (set(strip) == {'.'})}"
                  for name, strip in strips.items())
         return ["Token by token (. right, X wrong, ! no answer):", *lines]
+
+    def tried(self, function):
+        """Is the function more than the stub?"""
+        try:
+            self.attempt(function, next(iter(self.small())))
+        except NotTried:
+            return False
+        return True
 
     def prove(self, function, cases, which=""):
         """Run many cases, for example every cut of a text; returns a Card. which: what they are, in words."""
@@ -213,6 +229,13 @@ def imitates(wrong, observe, cases, right):
         return (2 * len(pairs) >= len(cases) and all(same(seen, look(wrong, case)) for seen, case in pairs)
                 and not all(same(seen, look(right, case)) for seen, case in pairs))
     return fits
+
+
+def imitating(right, observe, cases):
+    """A maker of Missteps: misstep(name, says, wrong) fits what does as the function `wrong` does; see `imitates`."""
+    def misstep(name, says, wrong, observe=observe, cases=cases):
+        return Misstep(name, says, imitates(wrong, observe, cases, right))
+    return misstep
 
 
 def same(a, b):

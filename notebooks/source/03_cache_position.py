@@ -167,8 +167,9 @@ print(advice.judged("cache-position.crop-n-minus-1", "cache-position.add-space")
 # %% [markdown]
 # ## 6. The price
 #
-# A trained model, 200 questions that it has not seen, and one fault: the cache holds the start of *another* text, and
-# only lengths are compared. The *fact* is the sentence with the answer.
+# A trained model named `hybrid` (some of its layers are attention), 200 questions that it has not seen, and one fault:
+# the cache holds the start of *another* text, and only lengths are compared. The *fact* is the sentence with the
+# answer.
 
 # %%
 print(first_wrong("hybrid", lesson.foreign_prefix, "inside the fact"))
