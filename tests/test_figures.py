@@ -92,19 +92,19 @@ def ring(right, slots=4):
 def test_who_wrote_says_what_differs():
     _, faulty = who_wrote(ring(False))
     _, right = who_wrote(ring(True))
-    assert right == "right: no wrong slot. watched: no wrong slot."
-    assert faulty == ("right: no wrong slot. watched: 9 wrong slots, first at “token 4” (slot 0, slot 1, slot 2, "
+    assert right == "Right: no wrong slot. Watched: no wrong slot."
+    assert faulty == ("Right: no wrong slot. Watched: 9 wrong slots from “token 4” on (slot 0, slot 1, slot 2, "
                       "slot 3), written by t0, t4, t1, t5, t2, t6.")
 
 
 def test_who_wrote_takes_marks_words_and_any_sizes():
     panels = [Panel("a", ["x", ""], ["now"], [["p", None]]), Panel("b", [""] * 30, ["now"], [["p"] * 30])]
     figure, said = who_wrote(panels, {(0, 0, 0), (0, 0, 1), (1, 0, 29)}, {"p": "padding"})
-    assert said == ("a: 2 wrong slots, first at “now” (x, slot 2), written by padding, nobody. "
-                    "b: 1 wrong slot, first at “now” (slot 30), written by padding.")
+    assert said == ("A: 2 wrong slots at “now” (x, slot 2), written by padding, nobody. "
+                    "B: 1 wrong slot at “now” (slot 30), written by padding.")
     assert [text.get_text() for text in figure.axes[0].texts] == ["p", "–", "x", "", "now", "a"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p = padding", "wrong slot"]
-    assert who_wrote(panels)[1] == "a: no wrong slot. b: no wrong slot."            # other shapes are not compared
+    assert who_wrote(panels)[1] == "A: no wrong slot. B: no wrong slot."            # other shapes are not compared
     with pytest.raises(ValueError, match="2 slots, but its rows of writers have .1. entries"):
         Panel("c", ["x", "y"], ["now"], [["p"]])
 

@@ -210,8 +210,8 @@ def test_relatives_are_each_seen_by_one_law():
 def test_picture_changes_with_the_function():
     _, faulty = lesson.picture()
     _, right = lesson.picture(collects)
-    assert "writes as it goes: 3 wrong slots, first at “token 3 fails” (layer 0)" in faulty
-    assert right == "whole or not at all: no wrong slot. your run_layers: no wrong slot."
+    assert "Writes as it goes: 3 wrong slots from “token 3 fails” on (layer 0)" in faulty
+    assert right == "Whole or not at all: no wrong slot. Your run_layers: no wrong slot."
 
 
 def test_the_faulty_driver_is_faulty_and_then_right():

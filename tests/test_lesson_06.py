@@ -174,7 +174,7 @@ def test_the_map_follows_the_layers():
 
 def test_the_stores_follow_the_layer():
     faulty, right = lesson.stores()[1], lesson.stores(samples.nope())[1]
-    assert "15 filled: 25 wrong slots, first at “4 decoded”" in faulty and "23 filled: no wrong slot." in faulty
+    assert "15 filled: 25 wrong slots from “4 decoded” on" in faulty and "23 filled: no wrong slot." in faulty
     assert right.count("23 filled: no wrong slot.") == 2
 
 

@@ -175,14 +175,14 @@ def test_measured_results_fit_the_questions():
 
 def test_the_rings_follow_the_copy():
     shared, own = lesson.rings()[1], lesson.rings(deep)[1]
-    assert "ring of the source: 4 wrong slots" in shared and "written by the copy" in shared
-    assert own == "ring of the source: no wrong slot. ring of the copy: no wrong slot."
+    assert "Ring of the source: 4 wrong slots" in shared and "written by the copy" in shared
+    assert own == "Ring of the source: no wrong slot. Ring of the copy: no wrong slot."
     explorer = lesson.explorer()
     explorer.sliders["before"].value = 2
-    assert explorer.sentence.startswith("ring of the source: no wrong slot.")
+    assert explorer.sentence.startswith("Ring of the source: no wrong slot.")
     for before in range(9):
         explorer.sliders["before"].value = before
-        wrong = not explorer.sentence.startswith("ring of the source: no wrong slot.")
+        wrong = not explorer.sentence.startswith("Ring of the source: no wrong slot.")
         assert wrong == lesson.disturbed(before), before
 
 

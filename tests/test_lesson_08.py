@@ -163,9 +163,9 @@ def test_measured_results():
 
 def test_picture_changes_with_the_model(monkeypatch):
     right = lesson.draw(2)[1]
-    assert right == "alone: no wrong slot. padded: no wrong slot."
+    assert right == "Alone: no wrong slot. Padded: no wrong slot."
     said = lesson.draw(1)[1]
-    assert "padded: 1" in said and "first at “pad”" in said and "padding" in said
+    assert "Padded: 1" in said and "from “pad” on" in said and "padding" in said
     healthy = faults.get("padding-one-column").healthy(0)
     monkeypatch.setattr(lesson.faults, "get", lambda name: SimpleNamespace(subject=lambda seed: healthy))
     assert lesson.draw(1)[1] == right

@@ -103,14 +103,15 @@ def _box(t, s, wide, high):
 
 
 def say_writers(panels, marks, words):
-    """The sentence of `who_wrote`: for each panel the number of wrong slots, where they are, and who wrote them."""
+    """The sentence of `who_wrote`: for each panel the number of wrong slots, since when, which, and who wrote them."""
     def say(index, panel):
-        cells = sorted((t, s) for p, t, s in marks if p == index)
+        name, cells = panel.name[:1].upper() + panel.name[1:], sorted((t, s) for p, t, s in marks if p == index)
         if not cells:
-            return f"{panel.name}: no wrong slot."
+            return f"{name}: no wrong slot."
         where = [panel.slots[s] or f"slot {s + 1}" for s in sorted({s for _, s in cells})]
         wrote = list(dict.fromkeys(panel.writers[t][s] for t, s in cells))
         who = ", ".join("nobody" if w is None else words.get(w, w) for w in wrote)
-        return (f"{panel.name}: {len(cells)} wrong slot{'s' * (len(cells) > 1)}, first at “{panel.times[cells[0][0]]}” "
-                f"({', '.join(where)}), written by {who}.")
+        first = panel.times[cells[0][0]]
+        when = f"at “{first}”" if cells[0][0] == cells[-1][0] else f"from “{first}” on"
+        return f"{name}: {len(cells)} wrong slot{'s' * (len(cells) > 1)} {when} ({', '.join(where)}), written by {who}."
     return " ".join(say(*pair) for pair in enumerate(panels))

@@ -11,7 +11,7 @@ from ..cache import Cache
 from ..figures.conv_window import say_cut
 from ..model import HybridLM
 from .drive import Watched
-from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .exercise import Attempt, Exercise, Misstep, guarded, imitating
 from .judge import call, off, strip, want_tensor
 
 
@@ -116,6 +116,7 @@ def feeds_uncut(function):
     return watched.fed == ids.tolist()
 
 
+misstep = imitating(feed_in_pieces, logits_of, CASES)
 EXERCISE = Exercise(
     id="00.feed_in_pieces", solution=feed_in_pieces, attempt=attempt, small=small, fresh=fresh,
     shown=(Text("griffin", (3, 3)), Text("griffin", (1, 4, 1))),
@@ -125,12 +126,10 @@ EXERCISE = Exercise(
                 "once, the new piece alone. Does each slice start where the last one ended?", feeds_twice),
         Misstep("the text is fed uncut", "The logits are right, but the whole text went in at once. "
                 "Feed piece after piece, as `sizes` says.", feeds_uncut),
-        Misstep("born again", "Each piece starts with an empty cache, so it has no past. The first piece is right; the "
-                "others are read as new texts. Make one cache, before the loop.",
-                imitates(born_again, logits_of, CASES, right=feed_in_pieces)),
-        Misstep("the outputs of earlier pieces are dropped", "You return what the last piece gave. Keep the logits of "
-                "each piece and join them along the tokens.",
-                imitates(last_piece, logits_of, CASES, right=feed_in_pieces)),
+        misstep("born again", "Each piece starts with an empty cache, so it has no past. The first piece is right; the "
+                "others are read as new texts. Make one cache, before the loop.", born_again),
+        misstep("the outputs of earlier pieces are dropped", "You return what the last piece gave. Keep the logits of "
+                "each piece and join them along the tokens.", last_piece),
     ),
     hints=(
         "Where to look: how often is a cache made in your function? How often is each token fed?",

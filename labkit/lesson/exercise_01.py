@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from ..figures.conv_window import say_cut
 from . import drive
 from .drive import in_pieces
-from .exercise import Exercise, Misstep, imitates, same
+from .exercise import Exercise, Misstep, imitating, same
 from .judge import call
 
 
@@ -119,8 +119,7 @@ def fresh(draw):
 
 def one_call(function, case):
     """What one call returns on a case, for the named wrong answers."""
-    y, following = call(function, *case.data())
-    return y, following
+    return call(function, *case.data())
 
 
 ONE_CALL = [Pieces(kernel, (length,), 2, 3) for kernel in range(2, 5) for length in range(10)]
@@ -140,29 +139,30 @@ def from_chunk_alone(function):
     return True
 
 
-def wrong(name, says, function, observe=one_call, cases=ONE_CALL):
-    """A Misstep that does what a faulty function does."""
-    return Misstep(name, says, imitates(function, observe, cases, right=conv_chunk))
+def outputs(function, case):
+    return one_call(function, case)[0]
 
 
+misstep = imitating(conv_chunk, one_call, ONE_CALL)
 EXERCISE = Exercise(
     id="01.conv_chunk", solution=conv_chunk, attempt=attempt, small=small, fresh=fresh,
     shown=tuple(Pieces(4, sizes, history=False) for sizes in ((12,), (6, 6), (6, 1, 5), (1,) * 12)),
     proof="K = 1 to 4, texts of 0 to 9 tokens, several cuts, pieces of 0 tokens, three dtypes, and fresh random cases",
     missteps=(
-        wrong("the past is missing", "Each chunk starts from zeros, so its first K-1 outputs miss the earlier inputs. "
-              "Zeros are not neutral: they say that the inputs before were 0.",
-              zeros_for_the_past, observe=lambda function, case: one_call(function, case)[0]),
+        misstep("the past is missing", "Each chunk starts from zeros, so its first K-1 outputs miss the earlier "
+                "inputs. Zeros are not neutral: they say that the inputs before were 0.",
+                zeros_for_the_past, outputs),
         Misstep("the next window comes from the chunk alone",
                 "A chunk shorter than K-1 cannot fill the window by itself. The rest must come from the window that "
-                "you were given: take the next window from window ++ x.",  from_chunk_alone),
-        wrong("the kernel is flipped", "Your first tap meets the newest input. Here the last tap does: "
-              "y[t] = weight[0] * oldest + ... + weight[K-1] * newest.",
-              flipped, observe=lambda function, case: one_call(function, case)[0]),
-        wrong("one column too many", "You carry K columns. The newest tap meets the new input itself, "
-              "so only K-1 earlier inputs are needed.", keeps_too_many),
-        wrong("minus zero is zero", "For K = 1 your slice starts at -(K-1), which is -0, which is 0: the slice is "
-              "everything, where it should be nothing. Count from the front: u[..., L:].", minus_zero, cases=ALL_CALLS),
+                "you were given: take the next window from window ++ x.", from_chunk_alone),
+        misstep("the kernel is flipped", "Your first tap meets the newest input. Here the last tap does: "
+                "y[t] = weight[0] * oldest + ... + weight[K-1] * newest.",
+                flipped, outputs),
+        misstep("one column too many", "You carry K columns. The newest tap meets the new input itself, "
+                "so only K-1 earlier inputs are needed.", keeps_too_many),
+        misstep("minus zero is zero", "For K = 1 your slice starts at -(K-1), which is -0, which is 0: the slice is "
+                "everything, where it should be nothing. Count from the front: u[..., L:].",
+                minus_zero, cases=ALL_CALLS),
     ),
     hints=(
         "Where to look: the output at the first token of x needs K-1 inputs that are not in x. Where are they?",

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from ..conv import causal_conv as conv_chunk
 from .drive import in_pieces
-from .exercise import Exercise, Misstep, imitates, same
+from .exercise import Exercise, Misstep, imitating, same
 from .judge import call
 
 
@@ -161,10 +161,7 @@ def drops_the_rest(function):
 CASES = [Chunks(3, 0, (length,)) for length in (1, 2, 5, 8)]
 
 
-def wrong(name, says, function):
-    return Misstep(name, says, imitates(function, lambda f, case: one_call(f, case)[0], CASES[1:], right=chunk))
-
-
+misstep = imitating(chunk, lambda function, case: one_call(function, case)[0], CASES[1:])
 EXERCISE = Exercise(
     id="04.chunk", solution=chunk, attempt=attempt, small=small, fresh=fresh,
     shown=(Chunks(3, 0, (12,)), Chunks(3, 4, (8,)), Chunks(3, 4, (1,) * 8)),
@@ -174,14 +171,14 @@ EXERCISE = Exercise(
                 "move nothing: not their outputs, and not the memory. Make one step for each token.", drops_the_rest),
         Misstep("looks ahead", "Your first output moves when only the last input changes. Output t may read the "
                 "convolution's column t, not the last one.", sees_later),
-        wrong("one dt for all tokens", "You use the first token's dt for the whole chunk. Each token has its own: "
-              "dt[:, t].", one_dt),
-        wrong("the state is not passed on", "Each token starts from the same h. The h that a step returns is the h "
-              "that the next step takes.", not_passed_on),
-        wrong("the convolution is left out", "You give step the raw input x[..., t]. It takes what conv_chunk makes of "
-              "it: u[..., t].", raw_inputs),
-        wrong("the recurrent half is forgotten", "Your window is right, but the recurrence starts from zeros. Start "
-              "from the h that you were given.", h_from_zero),
+        misstep("one dt for all tokens", "You use the first token's dt for the whole chunk. Each token has its own: "
+                "dt[:, t].", one_dt),
+        misstep("the state is not passed on", "Each token starts from the same h. The h that a step returns is the h "
+                "that the next step takes.", not_passed_on),
+        misstep("the convolution is left out", "You give step the raw input x[..., t]. It takes what conv_chunk makes "
+                "of it: u[..., t].", raw_inputs),
+        misstep("the recurrent half is forgotten", "Your window is right, but the recurrence starts from zeros. Start "
+                "from the h that you were given.", h_from_zero),
     ),
     hints=(
         "Where to look: how often do you call step in a chunk of 8 tokens? With which u, which dt and which h?",

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from ..figures.conv_window import say_cut
-from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .exercise import Attempt, Exercise, Misstep, guarded, imitating
 from .judge import call, off, strip, want_tensor
 
 
@@ -160,12 +160,7 @@ def refused_late(function):
     return "all the same" in (refusal(function, case, store) or "")
 
 
-def wrong(name, says, mask):
-    """A Misstep that masks as another mask does."""
-    return Misstep(name, says, imitates(masked(mask), lambda function, case: feed(function, case)[0],
-                                        [Talk(sizes) for sizes in CUTS], right=attend))
-
-
+misstep = imitating(attend, lambda function, case: feed(function, case)[0], [Talk(sizes) for sizes in CUTS])
 EXERCISE = Exercise(
     id="06.attend", solution=attend, attempt=attempt, small=small, fresh=fresh, shown=tuple(map(Talk, CUTS[:4])),
     proof="eleven cuts, three dtypes, pieces of 0 tokens, wrong positions, and fresh random cases",
@@ -173,13 +168,14 @@ EXERCISE = Exercise(
         Misstep("a second store, and a writer that does not fill it", "Only a chunk after single tokens fails: these "
                 "tokens went into one store, the chunk reads the other. Keep one store, for all writers and readers.",
                 decode_is_missed),
-        wrong("no mask", "Each token sees the whole chunk, its own future too. Only the last row of a chunk is right.",
-              all_seen),
-        wrong("the mask is aligned to the oldest keys", "is_causal=True lets the first query see the first key only. "
-              "With a past in the store the first query must see that past: shift the triangle by T - L.", top_left),
-        wrong("the mask of chunks is aligned to the oldest keys", "Single tokens are right, so a decode test sees "
-              "nothing. In a chunk the first query sees the first key only: shift the triangle by T - L.",
-              top_left_chunks),
+        misstep("no mask", "Each token sees the whole chunk, its own future too. Only the last row of a chunk is "
+                "right.", masked(all_seen)),
+        misstep("the mask is aligned to the oldest keys", "is_causal=True lets the first query see the first key only. "
+                "With a past in the store the first query must see that past: shift the triangle by T - L.",
+                masked(top_left)),
+        misstep("the mask of chunks is aligned to the oldest keys", "Single tokens are right, so a decode test sees "
+                "nothing. In a chunk the first query sees the first key only: shift the triangle by T - L.",
+                masked(top_left_chunks)),
         Misstep("refused, but half done", "The tokens are stored before the position is checked, so a refused call "
                 "leaves the store longer. Check first, then write.", refused_late)),
     hints=(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .exercise import Attempt, Exercise, guarded, imitating
 from .judge import call, off, strip, want_parts, want_tensor
 
 
@@ -131,10 +131,7 @@ def fresh(draw):
 CASES = [padded(side, sizes, before) for side in SIDES for before in ("", "xxxx") for sizes in ((6,), (2, 4), (1,) * 6)]
 
 
-def misstep(name, says, wrong):
-    return Misstep(name, says, imitates(wrong, fed, CASES, right=scan))
-
-
+misstep = imitating(scan, fed, CASES)
 EXERCISE = Exercise(
     id="08.scan", solution=scan, attempt=attempt, small=small, fresh=fresh,
     shown=(*map(padded, SIDES), padded("right", (6,), "xxxx"), padded("middle", (1,) * 6)),

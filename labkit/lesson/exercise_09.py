@@ -8,7 +8,7 @@ import torch
 from ..cache import Cache
 from ..faults import samples
 from .drive import Watched
-from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .exercise import Attempt, Exercise, guarded, imitating
 from .judge import WrongForm, a, call, off
 
 MODELS = {"hybrid": samples.hybrid, "attention": samples.transformer}
@@ -158,10 +158,7 @@ def tokens_and_cache(function, case):
     return new, None if cache.tokens is None else cache.tokens[0].tolist()
 
 
-def misstep(name, says, wrong, observe=tokens_and_cache, cases=CASES):
-    return Misstep(name, says, imitates(wrong, observe, cases, right=one_round))
-
-
+misstep = imitating(one_round, tokens_and_cache, CASES)
 REJECTED = [replace(case, seed=case.seed + 9) for case in CASES if "x" in case.drafts[0]]
 REJECTED_LATER = [case for case in REJECTED if case.drafts[0][0] == "r"]
 EXERCISE = Exercise(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .exercise import Attempt, Exercise, Misstep, guarded, imitating
 from .judge import WrongForm, a, call
 
 
@@ -95,11 +95,7 @@ def asks_only(kind):
     return fits
 
 
-def misstep(name, says, wrong):
-    return Misstep(name, says, imitates(wrong, lambda function, case: case.asked(function)[0] or [], FIXED,
-                                        right=smallest_failure))
-
-
+misstep = imitating(smallest_failure, lambda function, case: case.asked(function)[0] or [], FIXED)
 EXERCISE = Exercise(
     id="10.smallest_failure", solution=smallest_failure, attempt=attempt, small=lambda: FIXED, fresh=fresh, shown=(),
     proof="models that are wrong in chunks, after a while, one token at a time or nowhere, and fresh random cases",

@@ -7,12 +7,13 @@ from ..cache import Cache
 from ..contract import check
 from ..contract.laws import PADDED_CALLS
 from ..errors import PositionError
-from ..figures import Panel, who_wrote
 from ..figures.conv_window import cut
+from ..figures.who_wrote import Panel, differences, who_wrote
 from ..model import HybridLM
 from .card import Card
 from .exercise_08 import EXERCISE, SIDES, attempt, inputs_masked, padded
-from .judge import NotTried, call
+from .judge import call
+from .library import MISSING, installed
 from .question import Option, Question, claim
 
 __all__ = ["EXERCISE", "QUESTIONS", "broken_calls", "harmful_lengths", "in_library", "inputs_masked", "left_of_h",
@@ -113,16 +114,20 @@ def writers(mixer, row, sizes, fed):
     return wrote
 
 
-def draw(chunk=1, before=2, name="padding-one-column"):
-    """The key picture: a row alone and the same row padded, in calls of `chunk` columns: (Figure, sentence)."""
+def alone_and_padded(chunk=1, before=2, name="padding-one-column"):
+    """Two Panels: a row alone and the same row padded, in calls of `chunk` columns."""
     row = "ABCD"[:before] + "__" + "ABCD"[before:]
     sizes, mixer = cut(len(row), chunk), faults.get(name).subject(0).mixer
     calls = [" ".join(row[sum(sizes[:i]):sum(sizes[:i + 1])]) .replace("_", "pad") for i in range(len(sizes))]
     slots = [*(f"window {k}" for k in range(mixer.conv1d.kernel_size[0] - 1)), "state"]
     real = [t for t, letter in enumerate(row) if letter != "_"]
-    return who_wrote([Panel("alone", slots, calls, writers(mixer, row, sizes, real)),
-                      Panel("padded", slots, calls, writers(mixer, row, sizes, range(len(row))))],
-                     words={"pad": "padding"})
+    return [Panel("alone", slots, calls, writers(mixer, row, sizes, real)),
+            Panel("padded", slots, calls, writers(mixer, row, sizes, range(len(row))))]
+
+
+def draw(chunk=1, before=2):
+    """The key picture: (Figure, sentence); see `alone_and_padded`."""
+    return who_wrote(alone_and_padded(chunk, before), words={"pad": "padding"})
 
 
 def picture():
@@ -133,7 +138,7 @@ def picture():
 
 def harmful_lengths(before=2):
     """Columns per call at which padding writes a slot."""
-    return tuple(n for n in range(1, 7) if "padded: no wrong slot" not in draw(n, before)[1])
+    return tuple(n for n in range(1, 7) if differences(alone_and_padded(n, before)))
 
 
 def prove(function):
@@ -142,12 +147,8 @@ def prove(function):
         u, a = x.chunk(2, -1)                                                                           # (B, L, 3)
         mask = torch.ones(u.shape[:2], dtype=torch.bool) if mask is None else mask
         return call(function, u, a.sigmoid(), mask, torch.zeros_like(u[:, 0]) if state is None else state)
-    try:
-        call(function, torch.zeros(1, 1, 1), torch.ones(1, 1, 1), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1))
-    except NotTried:
+    if not EXERCISE.tried(function):
         return Card("not tried", "The contract: scan is not tried yet, so there is nothing to prove.")
-    except Exception:       # the report says what it is
-        pass
 
     def sample(batch, length, generator):
         return torch.randn(batch, length, 6, generator=generator, dtype=torch.float64)
@@ -174,15 +175,12 @@ def left_of_h(a, columns):
 
 def in_library(name="qwen3_next"):
     """The padding experiments on a tiny model of the installed transformers, a line for each kind of call. Text."""
-    try:
-        import transformers
-        from ..contract import zoo
-        from ..contract.transformers import subject
-    except ImportError:
-        return "transformers is not installed here, so there is nothing to run."
-    transformers.logging.set_verbosity_error()
+    if not (library := installed()):
+        return MISSING
+    from ..contract import zoo
+    from ..contract.transformers import subject
     wrong = check(subject(zoo.build(zoo.recipes(name)[0])), laws=["padding"])["padding"].failures
-    lines = [f"transformers {transformers.__version__}, {name}"]
+    lines = [f"transformers {library.__version__}, {name}"]
     for kind, before, _, sides in PADDED_CALLS:
         behind = f"{kind} after {before} tokens" if before else kind
         lines.append(f"{behind}: " + ", ".join(

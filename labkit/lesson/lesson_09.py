@@ -13,8 +13,9 @@ from ..generate import shared
 from ..keyvalues import AttentionState
 from .card import Card
 from .drive import Watched
-from .exercise_09 import EXERCISE, attempt, best_after, model_of
-from .judge import NotTried, call
+from .exercise_09 import EXERCISE, best_after, model_of
+from .judge import call
+from .library import MISSING, installed
 from .question import Option, Question, claim
 
 __all__ = ["EXERCISE", "QUESTIONS", "calls", "in_library", "kept", "left_of_draft", "moves_needed", "picture",
@@ -149,11 +150,10 @@ def calls(function, new=30, draft=4):
 
 def saved(function):
     """The calls that a learner's function saves, as a Card."""
-    try:
-        if any(attempt(function, case).problem for case in EXERCISE.shown):
-            return Card("wrong", "The check above has something to say: first the right text, then fewer calls.")
-    except NotTried:
+    if not EXERCISE.tried(function):
         return Card("not tried", "one_round is not tried yet: come back when the check is happy.")
+    if any(EXERCISE.attempt(function, case).problem for case in EXERCISE.shown):
+        return Card("wrong", "The check above has something to say: first the right text, then fewer calls.")
     found = calls(function)
     if not found:
         return Card("wrong", "The text differs from that of the plain loop.")
@@ -189,19 +189,17 @@ def relatives(names=("rows-not-selected", "fork-is-the-same", "copy-without-cloc
 
 def in_library():
     """Crop a cache of the installed transformers, one attention layer and one recurrent layer. Text."""
-    try:
-        import transformers
-        from transformers.cache_utils import Cache as Cropped, DynamicLayer, LinearAttentionLayer
-        cache, keys = Cropped(layers=[DynamicLayer(), LinearAttentionLayer()]), torch.zeros(1, 1, 5, 4)
-        cache.layers[0].update(keys, keys)
-    except (ImportError, TypeError) as error:
-        return f"Not run: this cell needs transformers 5.23 ({type(error).__name__})."
+    if not (library := installed()):
+        return MISSING
+    from transformers.cache_utils import Cache as Cropped, DynamicLayer, LinearAttentionLayer
+    cache, keys = Cropped(layers=[DynamicLayer(), LinearAttentionLayer()]), torch.zeros(1, 1, 5, 4)
+    cache.layers[0].update(keys, keys)
     try:
         cache.crop(-2)
         said = "no error"
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
     held = cache.layers[0].get_seq_length()
-    return (f"transformers {transformers.__version__}, 5 tokens, crop(-2)\n{said}\n"
+    return (f"transformers {library.__version__}, 5 tokens, crop(-2)\n{said}\n"
             f"The attention layer now holds {held} tokens."
             + " A call that raises has changed something: not atomic." * (said != "no error" and held != 5))

@@ -17,7 +17,8 @@ from ..price import of_fault
 from . import lesson_00, progress
 from .card import Card
 from .exercise_10 import EXERCISE
-from .judge import NotTried, call
+from .judge import call
+from .library import installed
 from .mystery import GROUPS, NOTHING, OFFERS, Case, Investigation, cases, endless, tie
 from .question import Option, Question
 
@@ -73,11 +74,11 @@ def smallest_cut(function, name, n=9):
 
 def prove(function, names=("dropped-chunk", "history-lost", "clamp-lost", "padding-continued")):
     """The search on real faults: a Card with the smallest cut of each."""
+    if not EXERCISE.tried(function):
+        return Card("not tried", "smallest_failure is not tried yet, so there is nothing to search with.")
     try:
         return Card("info", "The smallest cut that each fault gets wrong", [
             f"{name}: {smallest_cut(function, name) or 'no cut fails'}" for name in names])
-    except NotTried:
-        return Card("not tried", "smallest_failure is not tried yet, so there is nothing to search with.")
     except Exception as error:
         return Card("crashed", f"It raises {type(error).__name__}: run the check above.")
 
@@ -121,18 +122,15 @@ RECORD = "check_mamba.json"
 @cache
 def real(name="mamba"):
     """The checker on a tiny model of the installed transformers: (report, version in words, law -> script)."""
-    try:
-        import transformers
-        from ..contract import zoo
-        from ..contract.script import script
-        from ..contract.transformers import subject
-    except ImportError:
+    if not (library := installed()):
         return recorded()
-    transformers.logging.set_verbosity_error()
+    from ..contract import zoo
+    from ..contract.script import script
+    from ..contract.transformers import subject
     recipe = zoo.recipes(name)[0]
     asked = subject(zoo.build(recipe), recipe.title)
     report = check(asked, laws=ASKED)
-    return report, f"transformers {transformers.__version__}, run here", {
+    return report, f"transformers {library.__version__}, run here", {
         finding.law: script(asked, recipe, finding) for finding in report.failed}
 
 
@@ -146,9 +144,8 @@ def recorded():
 
 def record():
     """Write the recorded results anew."""
-    import transformers
     report, _, scripts = real()
-    kept = {"version": transformers.__version__, "report": json.loads(report.to_json()), "scripts": scripts}
+    kept = {"version": installed().__version__, "report": json.loads(report.to_json()), "scripts": scripts}
     (data_folder() / "real_library" / RECORD).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
