@@ -4,13 +4,12 @@ Nothing is drawn by hand. `trace` runs a convolution on inputs that carry their 
 tap through, so the output is the number of the input which that tap read. Two functions are traced and compared.
 """
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, PathPatch, Rectangle
-from matplotlib.path import Path
+from matplotlib.patches import Patch, Rectangle
 
 from ..conv import causal_conv
+from .boxes import boxes
 
 # kind: label, colour (Okabe-Ito: safe for colour-blind readers), hatch (safe for black-and-white print)
 KINDS = {
@@ -20,7 +19,6 @@ KINDS = {
     "missing": ("missing: read nothing", "#D55E00", "xxx"),
     "wrong": ("another input than it should", "#CC79A7", "+++"),
 }
-SQUARE = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
 
 
 def cut(length, chunk):
@@ -121,11 +119,8 @@ class ConvWindow:
         kernel, count = len(grid), sum(row.count("missing") + row.count("wrong") for row in grid)
         ax.set_ylim(kernel - .5, -.5)
         for kind, (_, colour, hatch) in KINDS.items():
-            cells = [[(t - .46, k - .44), (t + .46, k - .44), (t + .46, k + .44), (t - .46, k + .44), (0, 0)]
-                     for k in range(kernel) for t in range(self.length) if grid[k][t] == kind]
-            if cells:       # one path for all cells of a kind: hatching is slow for each path, not for each cell
-                path = Path(np.concatenate(cells), SQUARE * len(cells))
-                yield ax.add_artist(PathPatch(path, fc=colour, ec="#333333", hatch=hatch, lw=.6))
+            cells = [(t, k) for k in range(kernel) for t in range(self.length) if grid[k][t] == kind]
+            yield ax.add_artist(boxes(cells, .46, .44, fc=colour, ec="#333333", hatch=hatch, lw=.6))
         edges = [sum(sizes[:i]) - .5 for i in range(1, len(sizes))]
         yield ax.vlines(edges, -.5, kernel - .5, color="black", lw=2, linestyles=(0, (2, 1)), clip_on=False)
         yield ax.add_artist(Rectangle((position - .5, -.5), 1, kernel, fill=False, ec="black", lw=2.5, clip_on=False))

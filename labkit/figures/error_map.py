@@ -1,8 +1,11 @@
 """Error map: a cut a row, a position a column; which outputs are wrong?"""
 
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from itertools import groupby
 
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from .boxes import boxes
 from .conv_window import positions
 
 RIGHT, WRONG, CELL = "#E6E6E6", "#D55E00", 0.27         # colours, and the height of a row in inches
@@ -12,12 +15,8 @@ def label(sizes):
     """A short name of a cut: 'chunks of 5', '4 + 8', '1 x 12 tokens'."""
     if set(sizes[:-1]) == {sizes[0]} and sizes[-1] <= sizes[0] and len(sizes) > 1:
         return f"chunks of {sizes[0]}"
-    parts, text = list(sizes), []
-    while parts:
-        run = next((i for i, size in enumerate(parts) if size != parts[0]), len(parts))
-        text.append(f"{run} x {parts[0]}" if run > 2 else " + ".join(map(str, parts[:run])))
-        parts = parts[run:]
-    return " + ".join(text)
+    runs = [(str(size), len([*run])) for size, run in groupby(sizes)]
+    return " + ".join(f"{n} x {size}" if n > 2 else " + ".join([size] * n) for size, n in runs)
 
 
 def error_map(panels):
@@ -31,9 +30,9 @@ def error_map(panels):
     figure = Figure((9.6, CELL * len(cuts) + 1.15), dpi=100, layout="constrained")
     for ax, (name, rows) in zip(figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels.items()):
         for y, (sizes, wrong) in enumerate(rows.items()):
-            for x, bad in enumerate(wrong):
-                ax.add_patch(Rectangle((x - .47, y - .45), .94, .9, fc=WRONG if bad else RIGHT, ec="#333333", lw=.5,
-                                       hatch="xxx" if bad else ""))
+            for bad, colour, hatch in ((False, RIGHT, ""), (True, WRONG, "xxx")):
+                places = [(x, y) for x, each in enumerate(wrong) if each == bad]
+                ax.add_artist(boxes(places, .47, .45, fc=colour, ec="#333333", hatch=hatch, lw=.5))
             edges = [sum(sizes[:i]) - .5 for i in range(1, len(sizes))]
             ax.vlines(edges, y - .5, y + .5, color="black", lw=1.8)
         ax.set(xlim=(-.6, len(wrong) - .4), ylim=(len(cuts) - .4, -.6), xticks=range(0, len(wrong), 2),

@@ -4,13 +4,12 @@ Rows are outputs, columns are inputs. A dropped token is a dark column, a lost p
 light above the diagonal. Each map is compared with the first one, which is the reference.
 """
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, PathPatch
-from matplotlib.path import Path
+from matplotlib.patches import Patch
 
-from .conv_window import SQUARE, positions, say_cut
+from .boxes import boxes
+from .conv_window import positions, say_cut
 
 DECADES = 4         # of brightness; what is weaker than that, but not zero, gets the darkest shade that is not black
 MARKS = {"missing": ("#56B4E9", "xx"), "too much": ("#009E73", "++")}       # text: colour, hatch
@@ -78,8 +77,8 @@ def influence(panels, channels=4):
         light = (found / maps[0].max()).log10().clamp(-DECADES, 0).masked_fill(found == 0, -1.25 * DECADES)
         ax.imshow(light.numpy(), cmap="inferno", vmin=-1.25 * DECADES, vmax=.3)
         for cells, (colour, hatch) in zip(compare(found, maps[0]), MARKS.values()):
-            if cells.any():
-                ax.add_artist(_marked(cells, colour, hatch))
+            places = cells.nonzero().flip(1).tolist()                                           # (input, output) each
+            ax.add_artist(boxes(places, .5, .5, fc="none", ec=colour, hatch=hatch, lw=0))
         edges = [sum(sizes[:i]) - .5 for i in range(1, len(sizes))]
         ax.hlines(edges, -.5, len(found) - .5, color="white", lw=1.5, linestyles=(0, (2, 1)))
         ax.set_title(f"{name}\n{say_cut(sizes)}", fontsize=10)
@@ -93,10 +92,3 @@ def influence(panels, channels=4):
     figure.legend(handles=handles, loc="lower center", ncols=4, fontsize=9.5, frameon=False, handlelength=2.2)
     return figure, " ".join(f"{name.capitalize()}, {say_cut(sizes)}: {say(found, maps[0])}."
                             for (name, _, sizes), found in list(zip(panels, maps))[1:])
-
-
-def _marked(cells, colour, hatch):
-    """One path for all cells: hatching is slow for each path, not for each cell."""
-    squares = [[(s - .5, t - .5), (s + .5, t - .5), (s + .5, t + .5), (s - .5, t + .5), (0, 0)]
-               for t, s in cells.nonzero().tolist()]
-    return PathPatch(Path(np.concatenate(squares), SQUARE * len(squares)), fc="none", ec=colour, hatch=hatch, lw=0)

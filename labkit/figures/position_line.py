@@ -5,9 +5,9 @@ A slice is run on a prompt whose tokens are their own positions, so what it retu
 
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, PathPatch
-from matplotlib.path import Path
+from matplotlib.patches import Patch
 
+from .boxes import boxes
 from .conv_window import positions
 
 KINDS = {
@@ -17,7 +17,6 @@ KINDS = {
     "lost": ("neither: never read", "white", "..."),
     "beyond": ("in the cache, behind the prompt", "#CC79A7", "+++"),
 }
-CORNERS = [(-.46, -.36), (.46, -.36), (.46, .36), (-.46, .36), (-.46, -.36)]      # of a token's box
 
 
 def measure(cut, prompt, cached):
@@ -60,17 +59,15 @@ def position_line(cuts, prompt, cached):
     figure = Figure((9.6, 1.0 + .62 * len(cuts)), dpi=100)
     ax = figure.add_axes((.33, .62 / figure.get_figheight(), .65, 1 - .95 / figure.get_figheight()))
     runs = {name: measure(cut, prompt, cached) for name, cut in cuts.items()}
-    boxes = {kind: [] for kind in KINDS}
+    places = {kind: [] for kind in KINDS}
     for row, (keep, fed) in enumerate(runs.values()):
         for t, kind in enumerate(kinds(keep, fed, prompt)):
-            boxes[kind].append(Path([(t + x, row + y) for x, y in CORNERS], closed=True))
+            places[kind].append((t, row))
             ax.text(t, row, t, ha="center", va="center", fontsize=9.5, bbox={"fc": "white", "ec": "none", "pad": 1.2})
         if not fed:
             ax.text(max(prompt, keep) - .3, row, " nothing is fed", va="center", fontsize=9.5, color="#A04000")
-    for kind, paths in boxes.items():                       # one patch a kind: hatching is slow for each patch
-        if paths:
-            _, colour, hatch = KINDS[kind]
-            ax.add_patch(PathPatch(Path.make_compound_path(*paths), fc=colour, ec="#333333", hatch=hatch, lw=.6))
+    for kind, (_, colour, hatch) in KINDS.items():
+        ax.add_artist(boxes(places[kind], .46, .36, fc=colour, ec="#333333", hatch=hatch, lw=.6))
     ax.set(xlim=(-.5, max(prompt, cached) + 2.5), ylim=(len(cuts) - .5, -.5), xticks=[], yticks=range(len(cuts)),
            yticklabels=list(cuts))
     ax.axvline(prompt - .5, color="black", lw=2, ls=(0, (2, 1)))

@@ -5,10 +5,10 @@ The writers come from runs, never from a drawing: from a tracked cache, a gradie
 
 from dataclasses import dataclass
 
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, PathPatch
-from matplotlib.path import Path
+from matplotlib.patches import Patch
+
+from .boxes import boxes
 
 PALETTE = ("#56B4E9", "#F0C05A", "#009E73", "#CC79A7", "#E6E6E6", "#F0E442", "#7FA8C9", "#C9A27F")
 WRONG = "#D55E00"
@@ -80,11 +80,10 @@ def _draw(ax, panel, colours, marks):
     ax.set(xlim=(-.5, len(panel.slots) - .5), ylim=(len(panel.times) - .5, -.5))
     ax.set_axis_off()
     cells = [(t, s, writer) for t, row in enumerate(panel.writers) for s, writer in enumerate(row)]
-    ax.add_collection(PolyCollection([_box(t, s, .46, .44) for t, s, _ in cells], lw=.6, ec="#333333",
-                                     fc=[colours.get(writer, "white") for *_, writer in cells]))
-    if marks:
-        ax.add_patch(PathPatch(Path.make_compound_path(*(Path(_box(t, s, .44, .42), closed=True) for t, s in marks)),
-                               fill=False, ec=WRONG, hatch="xxx", lw=2.5))
+    for writer, colour in (*colours.items(), (None, "white")):
+        places = [(s, t) for t, s, wrote in cells if wrote == writer]
+        ax.add_artist(boxes(places, .46, .44, fc=colour, ec="#333333", lw=.6))
+    ax.add_artist(boxes([(s, t) for t, s in marks], .44, .42, fill=False, ec=WRONG, hatch="xxx", lw=2.5))
     for t, s, writer in cells:
         wrong = (t, s) in marks
         ax.text(s, t, "–" if writer is None else writer, ha="center", va="center", fontsize=9.5,
@@ -95,11 +94,6 @@ def _draw(ax, panel, colours, marks):
     for t, label in enumerate(panel.times):
         ax.text(-.58, t, label, ha="right", va="center", fontsize=9.5)
     ax.text(-.46, -.58 - .24 / CELL, panel.name, va="bottom", fontsize=11, fontweight="bold")
-
-
-def _box(t, s, wide, high):
-    """The corners of a cell, and the first one again."""
-    return [(s - wide, t - high), (s + wide, t - high), (s + wide, t + high), (s - wide, t + high), (s - wide, t - high)]
 
 
 def say_writers(panels, marks, words):

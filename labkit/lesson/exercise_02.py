@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import PositionError
-from .exercise import Attempt, Exercise, Misstep
+from .exercise import Attempt, Exercise, Misstep, same
 from .judge import NotTried, WrongForm, call, off, want_tensor
 
-LAYERS = 3
+LAYERS, RATES = 3, (0.3, 0.5, 0.7)         # how many, and what each keeps of its state at a token
 
 
 # The right answer and a wrong one ------------------------------------------------------------------------------------
@@ -85,12 +85,11 @@ def reference(x, rates):
 def play(function, case):
     """For each call: (what it did, should do, y or None, the error, what is wrong with the cache, or "")."""
     draw = torch.Generator().manual_seed(case.seed)
-    rates = [0.3 + 0.2 * i for i in range(LAYERS)]
     cache, states = {"length": 0, "states": [None] * LAYERS}, [None] * LAYERS
     x = torch.zeros(case.batch, 0, case.channels)                                               # fed so far, (B, L, C)
     for (n, position, fails), should in zip(case.calls, case.expected()):
         new = torch.randn(case.batch, n, case.channels, generator=draw)                         # (B, L, C)
-        layers, y, error = [layer(a, fails=i == fails) for i, a in enumerate(rates)], None, None
+        layers, y, error = [layer(a, fails=i == fails) for i, a in enumerate(RATES)], None, None
         before = cache["length"], list(cache["states"])
         try:
             y, did = call(function, layers, new.clone(), position, cache), "taken"
@@ -100,22 +99,19 @@ def play(function, case):
             did, error = {PositionError: "refused", LayerFailed: "failed"}.get(type(raised), "crashed"), raised
         if should == "taken":
             x, hidden, states = torch.cat([x, new], 1), new, []
-            for one, state in zip([layer(a) for a in rates], before[1]):
+            for one, state in zip([layer(a) for a in RATES], before[1]):
                 hidden, state = one(hidden, state)
                 states.append(state)
         wanted = (x.shape[1], states) if should == "taken" else before
-        yield did, should, y, error, off_cache(cache, *wanted), reference(x, rates)[:, x.shape[1] - n:]
+        yield did, should, y, error, off_cache(cache, *wanted), reference(x, RATES)[:, x.shape[1] - n:]
 
 
 def off_cache(cache, length, states):
     """What differs from this length and these states (in values), in words; "" when nothing does."""
-    held = cache.get("states")
     if cache.get("length") != length:
         return f"cache['length'] is {cache.get('length')}, it should be {length}"
-    same = isinstance(held, list) and len(held) == len(states) and all(
-        a is b or isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and torch.allclose(a, b)
-        for a, b in zip(held, states))
-    return "" if same else "cache['states'] does not hold the states that it should"
+    held = same(cache.get("states"), states)
+    return "" if held else "cache['states'] does not hold the states that it should"
 
 
 def attempt(function, case):

@@ -62,13 +62,9 @@ def model_of(kind):
     return MODELS[kind](0).requires_grad_(False)
 
 
-def best_after(model, text):
-    """The greedy token behind a text, from one call without a cache: the reference."""
-    return _best_after(model, tuple(text))
-
-
 @lru_cache(10_000)
-def _best_after(model, text):
+def best_after(model, text):
+    """The greedy token behind a text, a tuple, from one call without a cache: the reference."""
     return int(model(torch.tensor([text]))[0, -1].argmax())
 
 
@@ -91,7 +87,7 @@ class Rounds:
     def draft(self, model, text, letters):
         tokens = []
         for letter in letters:
-            token = best_after(model, text + tokens)
+            token = best_after(model, (*text, *tokens))
             tokens.append(token if letter == "r" else (token + 1) % model.config.vocab_size)
         return tokens
 
@@ -118,7 +114,7 @@ def attempt(function, case):
     for number, (text, draft, new, cache, model) in enumerate(rounds(function, case)):
         right = list(text)
         for _ in new:
-            right.append(best_after(model, right))
+            right.append(best_after(model, tuple(right)))
         marks += "".join(".X"[x != y] for x, y in zip(text + new, right))[len(text):] or "X"
         whole = model(torch.tensor([right]))[0, -1]                                 # (vocab,)
         if not new:

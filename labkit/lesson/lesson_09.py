@@ -138,7 +138,7 @@ def calls(function, new=30, draft=4):
     model, text = model_of("hybrid"), [3, 9, 4]
     truth = list(text)
     for _ in range(new + draft + 1):
-        truth.append(best_after(model, truth))
+        truth.append(best_after(model, tuple(truth)))
     watched, cache = Watched(model), Cache()
     with torch.no_grad():
         model(torch.tensor([text[:-1]]), cache)
