@@ -2,7 +2,8 @@
 
 Each row is measured on one thread, the rivals taking turns, and the medians are compared. "Limit" is a part of the
 work that nobody can leave out, measured alone on the same machine; the last column says which part. "Difference" is
-between the answers of both sides, relative to the largest number: a fast wrong answer would show there.
+between the answers of both sides, relative to the largest number: a fast wrong answer would show there. The explorers'
+rows say how long a new picture takes behind a slider.
 """
 
 import argparse
