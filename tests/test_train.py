@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from labkit import HybridLM
+from labkit.corpus import NAMES
 from labkit.model import PRESETS
 from labkit.tokenizer import tokenizer
-from labkit.train import RECIPES, batch, starting, train
+from labkit.train import RECIPES, batch, span, starting, train
 
 
 def weights(model):
@@ -33,13 +34,22 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(tmp_path, monkeypatch):
 
 
 def test_the_loss_looks_at_answers_alone():
-    ids, weight = batch(0, 7, 16)
+    ids, weight = batch(0, 7)
     words = tokenizer()
     assert weight.any(1).all()
     for row, mask in zip(ids, weight):
         for t in mask.nonzero().flatten().tolist():
             before = words.decode(row[:t + 1].tolist())
             assert "?" in before[-30:], before
+
+
+def test_few_people_first():
+    spans = [span(step / 100, 6, 3) for step in range(100)]
+    assert spans[0] == (1, 2) and spans[-1] == (3, 6) and spans == sorted(spans)
+    for step in (0, 99):
+        names = {len({name for name in NAMES if name in tokenizer().decode(row.tolist())})
+                 for row in batch(0, step, *spans[step], room=140)[0]}
+        assert min(names) >= spans[step][0] and max(names) <= spans[step][1]
 
 
 def test_first_heads_look_back():
