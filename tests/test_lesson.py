@@ -298,6 +298,11 @@ def without_cache(model, ids, sizes):
     return torch.cat([model(piece) for piece in ids.split(sizes, 1)], 1)
 
 
+def from_the_start(model, ids, sizes):
+    cache, ends = Cache(), torch.tensor(sizes).cumsum(0).tolist()
+    return torch.cat([model(ids[:, :end], cache) for end in ends], dim=1)
+
+
 def reads_again(model, ids, sizes):
     ends = [sum(sizes[:i + 1]) for i in range(len(sizes))]
     return torch.cat([model(ids[:, :end])[:, end - size:] for end, size in zip(ends, sizes)], 1)
@@ -305,7 +310,7 @@ def reads_again(model, ids, sizes):
 
 @pytest.mark.parametrize("answer, name", [
     (exercise_00.born_again, "born again"), (without_cache, "born again"),
-    (exercise_00.from_the_start, "tokens are fed twice"),
+    (from_the_start, "tokens are fed twice"),
     (lambda model, ids, sizes: (lambda cache: torch.cat([model(ids[:, :n], cache) for n in sizes], 1))(Cache()),
      "tokens are fed twice"), (reads_again, "tokens are fed twice"),
     (exercise_00.last_piece, "the outputs of earlier pieces are dropped"),

@@ -63,13 +63,13 @@ def say(found, wanted):
     return ", and ".join(parts) or f"{int(missing.sum())} cells are dark that should be light"
 
 
-def influence(panels, channels=4):
+def influence(panels):
     """The maps of several runs side by side: (Figure, sentence).
 
     Args:
         panels: (name, run, sizes) each; the first one is the reference. See `measure`.
     """
-    maps = [measure(run, sizes, channels) for _, run, sizes in panels]
+    maps = [measure(run, sizes) for _, run, sizes in panels]
     figure, wide = Figure((9.6, 8.2 / len(panels) + 1.2), dpi=100), 1 / len(panels)
     high = figure.get_figheight()
     for place, ((name, _, sizes), found) in enumerate(zip(panels, maps)):

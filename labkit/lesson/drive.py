@@ -6,6 +6,16 @@ from .exercise import Attempt
 from .judge import NotTried, WrongForm, call, off, strip, want_parts, want_tensor
 
 
+def drawn(*shape, seed=0):
+    """Normal numbers of this shape, float64; the same for the same seed."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def emptied(state, *names):
+    """A copy of a state with zeros in the fields of these names."""
+    return state.map(lambda name, value: torch.zeros_like(value) if name in names else value)
+
+
 def feed(run, x, sizes, state=None, dim=1):
     """Feed x in pieces along `dim` to run(piece, state) -> (y, state); the outputs joined, and the last state."""
     outputs = []
@@ -16,11 +26,11 @@ def feed(run, x, sizes, state=None, dim=1):
 
 
 @torch.no_grad()
-def fault_strip(name, sizes, batch=2):
+def fault_strip(name, sizes):
     """The strip of a faulty mixer of the catalogue that is fed pieces of these sizes, against its right twin, uncut."""
     from ..faults import get            # here: the drivers of exercises need no fault
-    mixer, draw = get(name).subject(0).mixer, torch.Generator().manual_seed(0)
-    x = torch.randn(batch, sum(sizes), mixer.hidden_size, dtype=torch.float64, generator=draw)      # (B, L, D)
+    mixer = get(name).subject(0).mixer
+    x = drawn(2, sum(sizes), mixer.hidden_size)                                             # (B, L, hidden_size)
     wanted = get(name).healthy(0).mixer(x)[0]
     return strip(off(feed(mixer, x, sizes)[0], wanted, wanted.abs().max(), ulps=1e6).any(-1))
 

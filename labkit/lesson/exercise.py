@@ -11,7 +11,7 @@ import itertools
 import random
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from . import progress
 from .card import Card, diff
@@ -55,10 +55,10 @@ class Exercise:
     missteps: tuple[Misstep, ...]
     hints: tuple[str, ...]
     proof: str = "every fixed case and every fresh random case"
-    name: str = field(init=False)
 
-    def __post_init__(self):
-        object.__setattr__(self, "name", self.solution.__name__)
+    @property
+    def name(self):
+        return self.solution.__name__
 
     def check(self, function):
         """Judge a function; returns a Card and stores the state."""
@@ -73,16 +73,12 @@ class Exercise:
 
     def first_failure(self, function):
         """(case, Attempt) of the first fixed case that fails, (None, Attempt) for a fresh one; None if all hold."""
-        notes = set()
-        for case in self.small():
+        notes, fresh = set(), self.fresh(random.Random())       # seeded by the system: nobody can prepare for these
+        for fixed, case in itertools.chain(((case, case) for case in self.small()), ((None, case) for case in fresh)):
             attempt = self.attempt(function, case)
+            if attempt.problem:
+                return fixed, attempt
             notes.update(attempt.notes)
-            if attempt.problem:
-                return case, attempt
-        for case in self.fresh(random.Random()):        # seeded by the system: nobody can prepare for these
-            attempt = self.attempt(function, case)
-            if attempt.problem:
-                return None, attempt
         return None, Attempt(notes=tuple(sorted(notes)))
 
     def _verdict(self, function):

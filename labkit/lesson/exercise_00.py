@@ -33,12 +33,6 @@ def last_piece(model, ids, sizes):
     return [model(piece, cache) for piece in ids.split(sizes, dim=1)][-1]
 
 
-def from_the_start(model, ids, sizes):
-    """Faulty: each call feeds the text from its first token on."""
-    cache, ends = Cache(), torch.tensor(sizes).cumsum(0).tolist()
-    return torch.cat([model(ids[:, :end], cache) for end in ends], dim=1)
-
-
 # The exercise ------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)

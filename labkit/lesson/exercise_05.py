@@ -10,6 +10,7 @@ import torch
 
 from ..faults import samples
 from ..price import history_lost
+from .drive import emptied
 from .exercise import Attempt, Exercise, Misstep, guarded, imitates
 from .judge import WrongForm, a, call
 
@@ -44,8 +45,7 @@ def no_history(mixer, prefix, chunk):
 def both_at_once(mixer, prefix, chunk):
     """Faulty: one experiment for two questions."""
     _, state = mixer(prefix)
-    zeroed = state.map(lambda name, value: torch.zeros_like(value) if name in HALVES else value)
-    same = torch.equal(mixer(chunk, zeroed)[0], mixer(chunk, state)[0])
+    same = torch.equal(mixer(chunk, emptied(state, *HALVES))[0], mixer(chunk, state)[0])
     return [name for name in HALVES if name in state.tensors()] if same else []
 
 
@@ -67,8 +67,8 @@ def last_output(mixer, prefix, chunk):
     """Faulty: looks at the last output only."""
     _, state = mixer(prefix)
     y = mixer(chunk, state)[0][:, -1]
-    return [name for name, value in state.tensors().items() if name in HALVES and torch.allclose(
-        mixer(chunk, replace(state, **{name: torch.zeros_like(value)}))[0][:, -1], y)]
+    return [name for name in HALVES if name in state.tensors()
+            and torch.allclose(mixer(chunk, emptied(state, name))[0][:, -1], y)]
 
 
 # The exercise ------------------------------------------------------------------------------------------------------

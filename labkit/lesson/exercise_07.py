@@ -9,6 +9,7 @@ import torch
 from ..faults import samples
 from ..faults.different_depths import SharedRing
 from ..streaming import StreamState
+from .drive import drawn
 from .exercise import Attempt, Exercise, Misstep, guarded
 from .judge import WrongForm, call, off, strip
 
@@ -99,8 +100,7 @@ class Copy:
         return f"a copy after {self.before} frames{to}; steps: {steps}"
 
     def frames(self, length, salt):
-        draw = torch.Generator().manual_seed(self.seed * 7 + salt)
-        return torch.randn(1, length, 3, generator=draw, dtype=torch.float64)           # (B, L, channels)
+        return drawn(1, length, 3, seed=self.seed * 7 + salt)                           # (B, L, channels)
 
     def ready(self):
         """The source, the target, and what each of them is fed next: {"copy": (1, L, channels), "source": ...}."""
@@ -162,9 +162,9 @@ def fresh(draw):
                    draw.getrandbits(16))
 
 
-def after_copy(function, case=FULL):
+def after_copy(function):
     """The two sessions after the call; a refusal gives None."""
-    src, dst, _ = case.ready()
+    src, dst, _ = FULL.ready()
     try:
         call(function, dst, src)
     except ValueError:

@@ -76,11 +76,11 @@ def seen_without_cache(model, ids, sizes, token):
 
 
 @torch.no_grad()
-def two_answers(pieces=TEXT, fault=None):
-    """What a trained model with a hidden fault answers: (the text in one piece, the same text in these pieces)."""
+def two_answers(fault=None):
+    """What a trained model with a hidden fault answers: (the text in one piece, the same text in two pieces)."""
     model, words, said = load("mamba2"), load.tokenizer(), []
-    sizes = [len(words.encode(piece).ids) for piece in pieces]
-    ids = torch.tensor([words.encode("".join(pieces)).ids])                                 # (1, L)
+    sizes = [len(words.encode(piece).ids) for piece in TEXT]
+    ids = torch.tensor([words.encode("".join(TEXT)).ids])                                   # (1, L)
     with (fault or of_fault(HIDDEN))(model):
         for cut in ([ids.shape[1]], sizes):
             cache = Cache()
@@ -92,7 +92,7 @@ def two_answers(pieces=TEXT, fault=None):
 def kind_of(answer):
     """What an answer is: 'right', 'other' (an article and two words of the corpus) or 'noise'."""
     from ..corpus import COLOURS, THINGS
-    article, colour, thing, *rest = [*answer.split(), "", "", ""]
+    article, colour, thing, *_ = [*answer.split(), "", "", ""]
     fluent = article == "A" and colour in COLOURS and thing in THINGS
     return "right" if answer == ANSWER else "other" if fluent else "noise"
 

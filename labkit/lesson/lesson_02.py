@@ -63,14 +63,13 @@ def fresh_call(position=5):
 def two_ways():
     """Two rows of calls that end in the report's message: lines with type and text."""
     port = Port(limit=4)
-    rows = (("fresh model: 1 token at position 5", Port(), [(1, 5)]),
-            ("5 tokens at position 0: too many", port, [(5, 0)]), ("then 1 token at position 1", port, [(1, 1)]))
-    for words, model, calls in rows:
-        for n, position in calls:
-            try:
-                model(text(n), position)
-            except RuntimeError as error:
-                yield f"{words:35} {type(error).__name__}: {error}"
+    for words, model, n, position in (("fresh model: 1 token at position 5", Port(), 1, 5),
+                                      ("5 tokens at position 0: too many", port, 5, 0),
+                                      ("then 1 token at position 1", port, 1, 1)):
+        try:
+            model(text(n), position)
+        except RuntimeError as error:
+            yield f"{words:35} {type(error).__name__}: {error}"
 
 
 def retry(function):
@@ -110,21 +109,18 @@ def picture(*functions):
 
 def noticed():
     """Two requests of equal length take turns on one cache: which checks notice?"""
-    draw = torch.Generator().manual_seed(0)
-    cache, lengths, notice = {"length": 0, "states": [None] * LAYERS}, {"A": 3, "B": 3}, []
-    layers, alone = [layer(a) for a in RATES], {name: torch.randn(1, 4, 2, generator=draw) for name in "AB"}
-    run_layers(layers, alone["A"][:, :3], 0, cache)
+    layers, cache = [layer(a) for a in RATES], {"length": 0, "states": [None] * LAYERS}
+    first, second = torch.randn(2, 1, 4, 2, generator=torch.Generator().manual_seed(0))         # (B, L, C)
+    run_layers(layers, first[:, :3], 0, cache)
     shapes = [state.shape for state in cache["states"]]
     try:
-        y = run_layers(layers, alone["B"][:, 3:], lengths["B"], cache)          # B has fed 3 tokens too, elsewhere
+        y = run_layers(layers, second[:, 3:], 3, cache)         # the other request has fed 3 tokens too, elsewhere
     except ValueError:
         return ("position",), ""
-    if [state.shape for state in cache["states"]] != shapes:
-        notice.append("shape")
-    if not torch.isfinite(y).all():
-        notice.append("finite")
-    wrong = not torch.allclose(y.double(), reference(alone["B"], RATES)[:, 3:], atol=1e-5)
-    return tuple(notice), f"The answer to B is {'wrong: it continues A' if wrong else 'right'}."
+    holds = {"shape": [state.shape for state in cache["states"]] == shapes, "finite": torch.isfinite(y).all()}
+    wrong = not torch.allclose(y.double(), reference(second, RATES)[:, 3:], atol=1e-5)
+    return (tuple(check for check in holds if not holds[check]),
+            f"The answer to B is {'wrong: it continues A' if wrong else 'right'}.")
 
 
 def relatives(names=("empty-cache", "missing-is-zeros", "refuses-gaps-only", "half-done"), laws=("position", "atomic")):

@@ -4,7 +4,7 @@ import torch
 
 from .. import faults
 from ..figures import influence
-from .drive import feed
+from .drive import drawn, feed
 from .exercise import every_cut
 from .exercise_04 import EXERCISE, Chunks
 from .judge import strip
@@ -67,14 +67,10 @@ MUTANTS = (("dropped-chunk", lambda n: 1 < n < 64), ("dropped-chunk", lambda n: 
            ("history-lost", lambda n: n >= 64), ("dropped-chunk", lambda n: n > 64 and n % 64))
 
 
-def inputs(length, seed=0):
-    return torch.randn(1, length, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 @torch.no_grad()
 def errors(mixer, sizes):
     """How far each output (L,) is from the right, uncut run."""
-    x = inputs(sum(sizes))
+    x = drawn(1, sum(sizes), 8)
     return (feed(mixer, x, sizes)[0] - RIGHT(x)[0])[0].abs().amax(-1)
 
 
@@ -108,7 +104,7 @@ def heals(after):
 def separating(one, other):
     """{experiment: does it tell the two faults apart?}, for the experiments of the question `separate`."""
     def last(mixer):
-        x = inputs(12)
+        x = drawn(1, 12, 8)
         moved = torch.cat([x[:, :-1], x[:, -1:] + 1], 1)
         return bool((feed(mixer, moved, (4, 8))[0] - feed(mixer, x, (4, 8))[0])[0, 4].abs().max() > 1e-9)
     experiments = {"one at a time": lambda mixer: strip_of(mixer, (4,) + (1,) * 8),

@@ -6,7 +6,7 @@ import torch
 
 from .. import faults
 from ..figures.ablation import ablation
-from .drive import fault_strip
+from .drive import drawn, emptied, fault_strip
 from .exercise_05 import CASES, EXERCISE, HALVES, Probe, unread
 from .question import Option, Question, claim
 
@@ -61,8 +61,7 @@ def marks(lost, family="Mamba2", **sizes):
 def catalogue(name, sizes=(4, 8)):
     """The strip of a fault of the catalogue, and what the probe finds in it."""
     mixer = faults.get(name).subject(0).mixer
-    x = torch.randn(2, sum(sizes), mixer.hidden_size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return fault_strip(name, sizes), unread(mixer, *x.split(sizes, 1))
+    return fault_strip(name, sizes), unread(mixer, *drawn(2, sum(sizes), mixer.hidden_size).split(sizes, 1))
 
 
 def relatives(names):
@@ -83,7 +82,7 @@ def picture():
             y = mixer(x, state)[0]
             effects[name] = {}
             for half in HALVES:
-                moved = mixer(x, replace(state, **{half: torch.zeros_like(getattr(state, half))}))[0]
+                moved = mixer(x, emptied(state, half))[0]
                 effects[name][half] = float((moved - y).abs().max() / y.abs().max())
     return ablation(curves, effects)
 

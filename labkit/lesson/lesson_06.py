@@ -9,7 +9,7 @@ from ..figures.conv_window import cut
 from ..figures.error_map import error_map
 from ..figures.who_wrote import Panel, who_wrote
 from ..price import of_fault
-from .drive import fault_strip
+from .drive import drawn, fault_strip
 from .exercise import every_cut
 from .exercise_06 import EXERCISE, Talk
 from .question import Option, Question, claim
@@ -59,12 +59,12 @@ def failing(cuts, name="two-writers"):
     return tuple(key for key, sizes in named.items() if "X" in fault_strip(name, sizes))
 
 
-def map_of_cuts(names=("two-writers", "top-left-mask"), length=12, extra=((4, 1, 1, 1, 1, 4),)):
-    """The error map: every even cut, and one that mixes chunks and single tokens."""
-    cuts = [*(cut(length, n) for n in range(1, length)), *extra]
+def map_of_cuts():
+    """The error map: every even cut of 12 tokens, and one that mixes chunks and single tokens."""
+    cuts = [*(cut(12, n) for n in range(1, 12)), ORDERS["prefill + decode + prefill"]]
     titles = {"two-writers": "two stores", "top-left-mask": "mask at the oldest keys"}
-    return error_map({titles[name]: {sizes: [mark == "X" for mark in fault_strip(name, sizes)] for sizes in cuts}
-                      for name in names})
+    return error_map({title: {sizes: [mark == "X" for mark in fault_strip(name, sizes)] for sizes in cuts}
+                      for name, title in titles.items()})
 
 
 @torch.no_grad()
@@ -72,7 +72,7 @@ def stores(mixer=None, before=10, single=8, chunk=5):
     """The key picture: who wrote each slot of the two stores. Each slot is matched with the key of one token."""
     mixer = mixer or faults.get("two-writers").subject(0).mixer
     total, state, seen, fed = before + single + chunk, None, [], 0
-    x = torch.randn(1, total, mixer.hidden_size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = drawn(1, total, mixer.hidden_size)
     keys = mixer.k_proj(x)[0]                                                               # (T, H*D), no positions
     writer = "p" * before + "d" * single + "c" * chunk
     times = {before: f"prefill {before}", before + single // 2: f"{single // 2} decoded",

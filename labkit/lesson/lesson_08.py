@@ -7,10 +7,12 @@ from ..cache import Cache
 from ..contract import check
 from ..contract.laws import PADDED_CALLS
 from ..errors import PositionError
+from ..faults.advice_padding_continued import broken as broken_calls
 from ..figures.conv_window import cut
 from ..figures.who_wrote import Panel, differences, who_wrote
 from ..model import HybridLM
 from .card import Card
+from .drive import drawn
 from .exercise_08 import EXERCISE, SIDES, attempt, inputs_masked, padded
 from .judge import call
 from .library import MISSING, installed
@@ -82,18 +84,12 @@ def sides_wrong(function):
     return tuple(side for side in SIDES if attempt(function, padded(side)).problem)
 
 
-def broken_calls(name):
-    """The experiments with padding that a fault of the catalogue gets wrong, in words."""
-    return check(faults.get(name).subject(0), laws=["padding"])["padding"].failures
-
-
 def writers(mixer, row, sizes, fed):
     """For each call, who wrote each slot of a layer's memory: the newest column whose input moves the slot; measured.
 
     row: one letter a column, "_" is padding. fed: the columns that reach the layer at all.
     """
-    draw = torch.Generator().manual_seed(0)
-    x, other = torch.randn(2, 1, len(row), mixer.hidden_size, generator=draw, dtype=torch.float64)      # (1, L, D)
+    x, other = drawn(2, 1, len(row), mixer.hidden_size)                                                 # (1, L, D)
     real = torch.tensor([[letter != "_" for letter in row]])                                            # (1, L)
 
     def slots(x):
@@ -155,15 +151,13 @@ def prove(function):
     return check(your_scan, laws=("split", "rows", "padding", "fork"), sample=sample)
 
 
-def relatives():
+def relatives(names=("padding-first-call", "padding-continued", "padding-one-column", "padding-multiplied")):
     """One line for each padding fault of the catalogue: its smallest counterexample. Text."""
     lines = []
-    for name in faults.names():
-        fault = faults.get(name)
-        if fault.record.incident == "padding-continued" and name.startswith("padding"):
-            found = check(fault.subject(0), laws=["padding"])["padding"]
-            lines.append(f"{name}: {len(found.failures)} of {found.cases} wrong, {found.verdict}\n"
-                         f"    smallest: {found.counterexample}  {found.strip}")
+    for name in names:
+        found = check(faults.get(name).subject(0), laws=["padding"])["padding"]
+        lines += [f"{name}: {len(found.failures)} of {found.cases} wrong, {found.verdict}",
+                  f"    smallest: {found.counterexample}  {found.strip}"]
     return "\n".join(lines)
 
 

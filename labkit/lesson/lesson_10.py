@@ -93,11 +93,8 @@ def hidden():
 
 def named():
     """The suspects that give the same two answers as the model of lesson 00; measured."""
-    wanted, same = lesson_00.two_answers(), []
-    for name in GROUPS["chunk"]:
-        if lesson_00.two_answers(fault=of_fault(name)) == wanted:
-            same.append(name)
-    return tuple(same)
+    wanted = lesson_00.two_answers()
+    return tuple(name for name in GROUPS["chunk"] if lesson_00.two_answers(of_fault(name)) == wanted)
 
 
 def first_guess():

@@ -7,7 +7,7 @@ experiment, so what it would show is measured as well.
 import copy
 import html
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 import torch
@@ -22,6 +22,8 @@ from ..figures.suspects import suspects as draw_suspects
 from ..trained import load
 from . import progress
 from .card import Card
+from .drive import emptied
+from .judge import strip
 from .question import Option, Question
 
 NOTHING = "no fault"
@@ -251,10 +253,9 @@ def judge(found, wanted, own):
     """In short: 'same' or 'differs'; the strip by the fixed limit and the sizes of the errors."""
     scale = wanted.double().abs().max()
     error = ((found.double() - wanted.double()).abs().max() / scale).item()
-    each = ((found.double() - wanted.double()).abs().flatten(2).amax((0, 2)) > LIMIT * scale)           # (L,)
-    strip = "".join(".X"[int(bad)] for bad in each)
+    bad = ((found.double() - wanted.double()).abs() > LIMIT * scale).flatten(2).any(-1)                 # (B, L)
     return ("same" if error <= max(4 * own, 1e-8) else "differs",
-            (f"{strip}  (X: apart by more than {LIMIT} of the largest output)",
+            (f"{strip(bad)}  (X: apart by more than {LIMIT} of the largest output)",
              f"largest difference {below(error)}; an uncut run's own rounding {below(own)}"))
 
 
@@ -275,7 +276,6 @@ def zero(lab, name="conv"):
     _, state = subject.feed(x[:, :4], None)
     if name not in state.tensors():
         return Seen(f"zero {name}", "no such field", (f"the state has {', '.join(state.tensors())}",))
-    emptied = replace(state, **{name: torch.zeros_like(getattr(state, name))})
-    found, wanted = (subject.feed(x[:, 4:], held)[0] for held in (emptied, state))
+    found, wanted = (subject.feed(x[:, 4:], held)[0] for held in (emptied(state, name), state))
     outcome, lines = judge(found, wanted, 0.0)
     return Seen(f"zero {name}", {"same": "not read", "differs": "read"}[outcome], lines[:1])
