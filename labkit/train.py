@@ -25,7 +25,7 @@ from .tokenizer import tokenizer
 
 RECIPES = {         # preset: highest learning rate, steps, most people in a text, fewest of them late in the run
     "mamba": (1e-2, 3000, 5, 1), "mamba2": (1e-2, 3000, 5, 1), "griffin": (4e-3, 3000, 5, 1),
-    "gated-delta": (8e-3, 3500, 6, 3), "attention": (4e-3, 5000, 6, 3), "hybrid": (6e-3, 3500, 6, 3)}
+    "gated-delta": (8e-3, 3500, 6, 3), "attention": (4e-3, 5000, 6, 3), "hybrid": (6e-3, 3000, 5, 1)}
 TRAINED = tuple(RECIPES)                # those whose weights are in data/
 TEXTS, AGAIN, WARM_UP = 32, 0.6, 100        # texts a step, chance of a second question, steps of a rising rate
 
