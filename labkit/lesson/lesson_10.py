@@ -13,7 +13,6 @@ from ..contract.checker import run
 from ..faults import samples
 from ..figures import Panel, who_wrote
 from ..files import data_folder
-from ..price import of_fault
 from . import lesson_00, progress
 from .card import Card
 from .exercise_10 import EXERCISE
@@ -23,11 +22,11 @@ from .mystery import GROUPS, NOTHING, OFFERS, Case, Investigation, cases, endles
 from .question import Option, Question
 
 __all__ = ["EXERCISE", "QUESTIONS", "Investigation", "case_file", "cases", "endless", "first_guess", "halves", "hidden",
-           "laws_lit", "named", "prove", "real", "smallest_cut", "stranger", "tie"]
+           "laws_lit", "prove", "real", "smallest_cut", "stranger", "tie"]
 
 ASKED = ("split", "causal", "rows", "padding", "fork", "sessions", "reset")         # of the real library: a few seconds
 LESSON = {"split": "01", "causal": "01", "empty": "01", "position": "02", "atomic": "02", "prefix": "03", "fork": "07",
-          "reset": "07", "move": "07", "rows": "08", "padding": "08", "rewind": "09", "select": "09", "sessions": "10",
+          "reset": "07", "move": "10", "rows": "08", "padding": "08", "rewind": "09", "select": "09", "sessions": "10",
           "foreign": "10", "long": "10", "repeat": "10"}
 CUTS = ("prefill 1, then a chunk of 2", "prefill 1, then 1 token", "prefill 4, then a chunk of 5")
 QUESTIONS = {
@@ -38,10 +37,6 @@ QUESTIONS = {
         Option("state", "the recurrent state", "A lost window gives the same strip: behind a recurrence its error "
                                                "lives on."),
         Option("both fit", "the strip cannot tell", ""))),
-    "named": Question("10.named", "The model of lesson 00 answered well in one piece, and wrongly when its text was "
-                                  "cut in two. Which fault is in it?", tuple(
-        Option((name,), f"{name}: {faults.get(name).record.says}", "Its answers to the same text are other ones.")
-        for name in GROUPS["chunk"])),
     "cut": Question("10.cut", "The checker says that a model of the real library is silently wrong at a cut. "
                               "Which cut is its smallest counterexample?", (
         *(Option(words, words, reply) for words, reply in zip(CUTS, (
@@ -89,12 +84,6 @@ def hidden():
     """The model of lesson 00 as a case: the first layer of the trained model, with its fault."""
     return Case("of_lesson_00", (*GROUPS["chunk"], NOTHING), OFFERS["chunk"], preset="mamba2",
                 _culprit=lesson_00.HIDDEN)
-
-
-def named():
-    """The suspects that give the same two answers as the model of lesson 00; measured."""
-    wanted = lesson_00.two_answers()
-    return tuple(name for name in GROUPS["chunk"] if lesson_00.two_answers(of_fault(name)) == wanted)
 
 
 def first_guess():
@@ -160,6 +149,8 @@ def case_file(law="split", folder=None):
     """
     from ..widgets.explorer import picture
     report, where, scripts = real()
+    if law not in report.by_law:
+        return Card("info", f"The report has no law “{law}”; it has {', '.join(report.by_law)}.")
     finding = report[law]
     if not finding.counterexample:
         return Card("info", f"{law} {finding.verdict}: there is nothing to report.")
@@ -175,7 +166,7 @@ def case_file(law="split", folder=None):
                     f"{picture(drawn, sentence)}<pre>{html.escape(scripts[law])}</pre>\n", encoding="utf-8")
     return Card("info", f"Saved: {page.name} and {program.name}", [
         f"{where}. {law}: {finding.counterexample}.", f">{finding.strip or finding.message}",
-        "Run the program with Python: it needs transformers and torch alone."])
+        f"Run it in a terminal: python {program.name}. It needs transformers and torch alone."])
 
 
 def stranger():

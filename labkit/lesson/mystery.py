@@ -9,6 +9,7 @@ import html
 import random
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import combinations
 
 import torch
 
@@ -31,9 +32,10 @@ GROUPS = {"chunk": ("dropped-chunk", "looks-ahead", "history-lost", "one-step-si
           "half": ("conv-half-lost", "recurrent-half-lost", "history-lost"),
           "padding": ("padding-first-call", "padding-continued", "padding-one-column", "padding-multiplied")}
 NOISE = ("conv-half-lost", "history-lost", "padding-continued", "padding-one-column")    # no cut finds the last two
+ALIKE = ("conv-half-lost", "recurrent-half-lost", "history-lost", "looks-ahead")        # no cut tells them apart
 OUTSIDE = ("cut", "swap", "pad", "fork", "reset")           # what anybody can do who only feeds a model
 OFFERS = {"chunk": (*OUTSIDE, "zero", "influence"), "half": (*OUTSIDE, "zero"), "padding": OUTSIDE,
-          "tie": ("cut", "swap", "fork", "reset")}
+          "tie": ("cut", "swap", "fork", "reset")}          # no pad: padding faults look like no fault
 MOST, LIMIT = 6, 1e-3       # experiments a case; the limit of the strips, as in lesson 01 section 2
 MAPS = {"the same map": "same map", "the same cells": "same cells", "from output": "dark block"}
 
@@ -113,6 +115,7 @@ class Case:
 
     def accuse(self, *names, evidence):
         """Name the suspect, or both of a tie, and the experiment that ruled out the runner-up: a Card, the score."""
+        evidence = evidence if isinstance(evidence, str) else in_words(evidence[0], evidence[1:])
         if unknown := set(names) - set(self.suspects):
             return Card("info", f"{', '.join(sorted(unknown))} is no suspect; there are {', '.join(self.suspects)}.")
         tied = {name for name in self.suspects if all(
@@ -124,8 +127,9 @@ class Case:
                                              and any(evidence not in agree[name] for name in second))
         lines = [f"Name: {'right' if named else 'wrong'}.", f"Evidence: {'right' if proved else 'wrong'}: " + (
             f"“{evidence}” rules out {', '.join(n for n in second if evidence not in agree[n])}." if proved else
+            'name an experiment of your list, for example evidence=("cut", 4, 8).' if not evidence else
             f"you have not done “{evidence}”." if evidence not in self.seen else
-            f"{', '.join(left)} would show all the same results." if left else
+            "other suspects would show all the same results." if left else
             f"“{evidence}” does not rule out the runner-up, {' or '.join(second)}."),
             f"Experiments: {len(self.seen)} of {MOST}. Score: {named + proved} of 2."]
         if len(tied) > 1 and named:
@@ -146,10 +150,11 @@ SIDES = ("left", "right", "middle", "later", "one column")
 
 
 class Investigation:
-    """All experiments of a case, the board, and the verdict if one was given: one cell output."""
+    """The experiments of one list, the board, and the verdict if one was given: one cell output."""
 
     def __init__(self, case, experiments, names=(), evidence=""):
-        self.results = [case.run(*each) for each in experiments]
+        case.seen.clear()                               # the list counts, not what an earlier list held
+        self.results = [case.run(*each) if isinstance(each, (tuple, list)) else unwritten(each) for each in experiments]
         self.board = case.board()
         names = (names,) if isinstance(names, str) else names
         self.card = case.accuse(*names, evidence=evidence) if names else Card(
@@ -168,6 +173,13 @@ def in_words(kind, details):
     return " ".join([kind, "+".join(map(str, details))]).strip()
 
 
+def unwritten(text):
+    """The answer to an experiment without its comma: ("fork") or ("cut 4 8")."""
+    words = [word if word.isdigit() else f'"{word}"' for word in str(text).split()]
+    right = f"({', '.join(words)}{',' * (len(words) == 1)})"
+    return Card("info", f"“{text}” is no experiment: write {right}, with a comma.")
+
+
 def misread(kind, details):
     """What is wrong with the details of an experiment, in words; None where nothing is."""
     if kind == "cut" and not (details and all(type(size) is int and 0 < size <= 40 for size in details)):
@@ -178,20 +190,34 @@ def misread(kind, details):
     return f"{kind} takes no details" if details and kind not in ("cut", "pad", "zero") else None
 
 
+def turn(names, seed, what, taken=()):
+    """Whose turn it is: in len(names) seeds that follow each other each name comes once, in a drawn order.
+
+    A name that is taken leaves its turn to the next one.
+    """
+    block, place = divmod(seed, len(names))
+    order = random.Random(f"{what} {block}").sample(names, len(names))
+    return next(name for name in order[place:] + order[:place] if name not in taken)
+
+
 def cases(seed=0):
     """Three graded cases in order: one that is familiar, then two, in an order that the seed decides."""
-    draw = random.Random(f"cases {seed}")
-    familiar = Case("1", (*GROUPS["chunk"], NOTHING), OFFERS["chunk"], seed, _culprit=draw.choice(GROUPS["chunk"][:3]))
-    half = dict(suspects=(*GROUPS["half"], NOTHING), offers=OFFERS["half"], _culprit=draw.choice(GROUPS["half"]))
-    noise = dict(suspects=(*NOISE, NOTHING), offers=OFFERS["half"], dtype=torch.bfloat16)
-    rest = draw.sample((half, noise), 2)
-    return familiar, *(Case(name, seed=seed, **given) for name, given in zip("23", rest))
+    first = turn(GROUPS["chunk"], seed, "first")
+    second = turn((*NOISE, NOTHING, NOTHING), seed, "noise", (first,))                  # one of three has no fault
+    third = turn((*GROUPS["half"], NOTHING), seed, "half", (first, second))
+    noise = dict(suspects=(*NOISE, NOTHING), dtype=torch.bfloat16, _culprit=second)
+    half = dict(suspects=(*GROUPS["half"], NOTHING), _culprit=third)
+    rest = random.Random(f"order {seed}").sample((half, noise), 2)
+    return (Case("1", (*GROUPS["chunk"], NOTHING), OFFERS["chunk"], seed, _culprit=first),
+            *(Case(name, offers=OFFERS["half"], seed=seed, **given) for name, given in zip("23", rest)))
 
 
 def tie(seed=0):
-    """A model behind a server: nobody can reach its state."""
-    culprit = random.Random(f"tie {seed}").choice(GROUPS["half"][:2])
-    return Case("4", (*GROUPS["half"][:2], NOTHING), OFFERS["tie"], seed, _culprit=culprit)
+    """A model behind a server: nobody can reach its state. Two faults that cut alike, or a padding fault and none."""
+    draw, pair = random.Random(f"tie {seed}"), turn(tuple(combinations(ALIKE, 2)), seed, "tie")
+    padding, other = draw.choice(GROUPS["padding"]), draw.choice(("dropped-chunk", "clamp-lost"))
+    return Case("4", (*draw.sample((*pair, padding, other), 4), NOTHING), OFFERS["tie"], seed,
+                _culprit=(*pair, padding, NOTHING)[turn(range(4), seed, "tied")])
 
 
 def endless(seed):
