@@ -102,7 +102,8 @@ def train(preset: str, steps: int | None = None, seed: int = 0, folder: Path | N
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1,
-                            "history": history}, kept)
+                            "history": history}, new := kept.with_suffix(".new"))
+                new.replace(kept)                           # a run that is killed while it writes loses nothing
     if folder is not None:
         curve(preset, history, folder / f"{preset}.png")
     return model.eval()

@@ -77,7 +77,7 @@ class Rounds:
     seed: int = 0
 
     def __str__(self):
-        return f"{self.kind}, {self.prompt} tokens, drafts {' '.join(draft or '(empty)' for draft in self.drafts)}"
+        return f"{self.kind}, {self.prompt} tokens, drafts {' '.join(draft or '(empty)' for draft in self.drafts)} (r right, x wrong)"
 
     def data(self):
         """A model, its vocabulary, and the text so far as a list."""
@@ -122,7 +122,7 @@ def attempt(function, case):
         elif text + new != right:
             problem = "the new tokens are not those of the plain loop"
         elif cache.length != len(right) - 1:
-            problem = f"the cache holds {cache.length} tokens, all but the newest of the text are {len(right) - 1}"
+            problem = f"the cache holds {cache.length} tokens; it should hold {len(right) - 1}"
         elif bool(off(model(torch.tensor([right[-1:]]), cache.fork())[0, -1], whole, 1e6).any()):
             problem = "the cache has the right length, and goes on with another text"
         if problem:

@@ -14,11 +14,11 @@ from ..keyvalues import AttentionState
 from .card import Card
 from .drive import Watched
 from .exercise_09 import EXERCISE, best_after, model_of
-from .judge import call
+from .judge import call, off
 from .library import MISSING, installed
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "QUESTIONS", "calls", "in_library", "kept", "left_of_draft", "moves_needed", "picture",
+__all__ = ["EXERCISE", "QUESTIONS", "calls", "explorer", "in_library", "kept", "left_of_draft", "moves_needed", "picture",
            "relatives", "saved", "undo"]
 
 QUESTIONS = {
@@ -76,42 +76,40 @@ def fields(states):
 
 
 @torch.no_grad()
-def snapshots(tape, fits, cache_class):
-    """Feed 3 tokens, then one and a draft of 3; go back to the `fits` that are accepted; feed one more."""
+def snapshots(tapes, fits, cache_class):
+    """Feed 3 tokens, then one and a draft of 3; go back to the `fits` that are accepted; feed one more. tapes: (B, 8)."""
     model, cache = model_of("hybrid"), cache_class()
     def now():
         return {name: [t.clone() for t in parts] for name, parts in fields(cache.states).items()}
-    model(tape[:, :3], cache.checkpoint())
+    model(tapes[:, :3], cache.checkpoint())
     start = (cache if cache_class is RewindsKeysOnly else cache.checkpoint()).length
-    model(tape[:, 3:7], cache)
+    model(tapes[:, 3:7], cache)
     seen = [now()]
     if cache_class is RewindsKeysOnly:
         cache.rewind(start + 1 + fits)
     else:
         cache.rewind(start)
-        model(tape[:, 3:4 + fits], cache)
+        model(tapes[:, 3:4 + fits], cache)
     seen.append(now())
-    model(tape[:, 7:], cache)
+    model(tapes[:, 7:], cache)
     return [*seen, now()]
 
 
 def traces(fits=1, cache_class=RewindsKeysOnly):
     """Which tokens of the tape move the memory, at three moments: (of the state, of each key slot); measured.
 
-    One token after the other is changed, in all calls that feed it. Letters: t text, a accepted, r rejected, n new.
+    Row j of a batch has token j changed, in all calls that feed it; the last row is unchanged. Letters: t text, a
+    accepted, r rejected, n new.
     """
-    tape = torch.tensor([[3, 9, 4, 11, 6, 2, 15, 8]])                                               # (1, 8)
-    kinds, right = "tttt" + "a" * fits + "r" * (3 - fits) + "n", snapshots(tape, fits, cache_class)
-    state, keys = ([[None] * 8 for _ in right] for _ in range(2))
-    for j, kind in enumerate(kinds):
-        other = tape.clone()
-        other[0, j] = (tape[0, j] + 1) % 20
-        for i, (moved, was) in enumerate(zip(snapshots(other, fits, cache_class), right)):
-            if not all(map(torch.equal, moved["state"], was["state"])):
-                state[i][j] = kind
-            for p in range(was["keys and values"][0].shape[2]):
-                if not torch.equal(*(seen["keys and values"][0][:, :, p] for seen in (moved, was))):
-                    keys[i][p] = kind
+    tapes = torch.tensor([3, 9, 4, 11, 6, 2, 15, 8]).repeat(9, 1)                                   # (9, 8)
+    tapes[range(8), range(8)] += 1
+    kinds, state, keys = "tttt" + "a" * fits + "r" * (3 - fits) + "n", [], []
+    for seen in snapshots(tapes, fits, cache_class):
+        state.append([kinds[j] if any(off(part[j], part[8], 10).any() for part in seen["state"]) else None
+                      for j in range(8)])
+        held = seen["keys and values"][0].transpose(1, 2)                                           # (9, slots, H, D)
+        wrote = [[kinds[j] for j in range(8) if off(held[j, p], held[8, p], 10).any()] for p in range(held.shape[1])]
+        keys.append([letters[-1] for letters in wrote] + [None] * (8 - len(wrote)))                 # the last to write
     return state, keys
 
 
@@ -124,7 +122,13 @@ def picture(fits=1):
               Panel("keys and values, cropped", [f"slot {p}" for p in range(8)], times, keys)]
     marks = {(p, t, s) for p, panel in enumerate(panels) for t in (1, 2) for s in range(8)
              if panel.writers[t][s] == "r"}
-    return who_wrote(panels, marks, {"t": "text", "a": "accepted", "r": "rejected", "n": "next token"})
+    return who_wrote(panels, marks, {"t": "text", "a": "accepted", "r": "rejected", "n": "E, the next token"})
+
+
+def explorer():
+    """The key picture with its slider."""
+    from ..widgets import Explorer
+    return Explorer(picture, fits=("draft tokens accepted", 0, 3, 1))
 
 
 def left_of_draft():

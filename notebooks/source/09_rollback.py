@@ -9,7 +9,7 @@
 # 2. say why a recurrent state needs a saved value to go back, and keys and values do not;
 # 3. list what must move when rows change places.
 #
-# You need lessons 02 and 03. The core takes about 22 minutes. Cells that say **deeper** can be skipped.
+# You need lessons 02 and 03. It takes about 24 minutes; the cells that say **deeper** 4 more.
 #
 # Run the set-up cell first: click it and press Shift + Enter. After it, each section works on its own.
 
@@ -105,16 +105,14 @@ questions["traces"].reveal(lesson.left_of_draft(), "Measured: a rejected token i
 # program does no harm.
 
 # %% tags=["explorer"]
-from labkit.widgets import Explorer
-Explorer(lesson.picture, fits=("draft tokens accepted", 0, 3, 1))
+lesson.explorer()
 
 # %% [markdown]
 # With all three accepted nothing is rejected, and both programs are right. A test with good drafts alone is green.
 #
 # ## 4. Your turn: one round
 #
-# `cache.checkpoint()` keeps the present values and returns the cache. `cache.rewind(n)` goes back to when it held `n`
-# tokens. `cache.length` says how many it holds. `model(ids, cache)` returns logits `(1, L, vocab)`.
+# `cache.checkpoint()` keeps the present values. `cache.rewind(n)` goes back to when the cache held `n` tokens. `cache.length` says how many it holds. `model(ids, cache)` returns logits `(1, L, vocab)`.
 # Six to ten lines are enough.
 
 # %% tags=["exercise"]
@@ -141,10 +139,10 @@ lesson.EXERCISE.help(one_round)
 # %% tags=["check"]
 lesson.saved(one_round)
 
-# %% [markdown]
-# The lab's own program guesses from the text so far. Here it is beside the plain loop:
+# %% [markdown] tags=["deeper"]
+# **Deeper.** The lab's own program guesses from the text so far. Here it is beside the plain loop:
 
-# %%
+# %% tags=["deeper"]
 from labkit.generate import generate, speculate
 model, words = load("hybrid"), load.tokenizer()
 ids = torch.tensor([words.encode("Ada keeps a red kite. Ben sells a blue drum. What does Ada keep?").ids])
@@ -171,10 +169,6 @@ questions["deepcopy"].ask()
 outcome = advice.get("rollback.deepcopy").run()
 questions["deepcopy"].reveal(outcome.verdict, outcome.evidence)
 
-# %% [markdown]
-# The bytes are counted behind the draft. A copy takes them at once. A checkpoint takes them only when new values are
-# made.
-
 # %% [markdown] tags=["deeper"]
 # **Deeper.** In the real library: a cache of transformers, one attention layer and one recurrent layer, cropped by two
 # tokens. Look at the error, then at what the attention layer holds behind it. Which law of lesson 02 is broken?
@@ -199,16 +193,7 @@ print(first_wrong("hybrid", DRIVERS["rewinds-keys-only"], "inside the fact"))
 # Where the draft comes matters. Inside a fact, the rejected words mix with the fact, and the answer is gone. Before the
 # question the fact is safely read, and a wrong state costs little. It is still wrong.
 #
-# ## 7. Silent relatives
-#
-# Three more faults of moving and copying. None raises an error. A beam is a row (section 8), and to fork is to copy a
-# cache. Two laws find them: *fork* (a copy does not disturb its source) and *select* (rows change places).
-
-# %%
-print(lesson.relatives())
-
-# %% [markdown]
-# ## 8. Use it elsewhere
+# ## 7. Use it elsewhere
 #
 # Beam search writes several texts at once, a row each. After each token it keeps the best rows; a good row may come
 # twice, a bad one goes. To **select** is to do this to the cache.
@@ -218,6 +203,13 @@ questions["select"].ask()
 
 # %%
 questions["select"].reveal(lesson.moves_needed(), "Measured: rows change places, one memory at a time stays.")
+
+# %% [markdown] tags=["deeper"]
+# **Deeper.** Three more faults of moving and copying. None raises an error. Two laws find them: *fork* (a copy does not
+# disturb its source) and *select* (rows change places).
+
+# %% tags=["deeper"]
+print(lesson.relatives())
 
 # %% [markdown]
 # ## What you have now
