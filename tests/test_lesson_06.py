@@ -90,12 +90,29 @@ def append_first(q, k, v, store, position):
     return F.scaled_dot_product_attention(q, K, V, attn_mask=torch.ones(L, T).tril(T - L).bool())
 
 
+def compares_late(q, k, v, store, position):
+    K, V = store.append(k, v)
+    if position != store.length:
+        raise ValueError("no")
+    return by_hand_scores(q, K, V)
+
+
+def trusting(q, k, v, store, position):
+    K, V = store.append(k, v)
+    return by_hand_scores(q, K, V)
+
+
+def by_hand_scores(q, K, V):
+    L, T = q.shape[2], K.shape[2]
+    return F.scaled_dot_product_attention(q, K, V, attn_mask=torch.ones(L, T).tril(T - L).bool())
+
+
 NAMED = {"a second store, and a writer that does not fill it": [two_stores, own_dict],
          "no mask": [unmasked, exercise_06.masked(exercise_06.all_seen)],
          "the mask is aligned to the oldest keys": [causal_flag, exercise_06.masked(exercise_06.top_left)],
          "the mask of chunks is aligned to the oldest keys": [causal_flag_for_chunks,
                                                               exercise_06.masked(exercise_06.top_left_chunks)],
-         "refused, but half done": [append_first]}
+         "refused, but half done": [append_first, compares_late], "a wrong position is taken": [trusting]}
 
 
 def test_each_named_wrong_answer_has_a_case():
@@ -112,21 +129,11 @@ def test_wrong_answers_are_called_by_name_and_the_same_each_time(name, answer):
 def test_strips_show_the_signature():
     text = repr(lesson.EXERCISE.check(two_stores))
     assert "4 + 8 tokens                  ............ cannot see it" in text and "........XXXX" in text
+    assert lesson.strip_of((2, 1, 2)) == "2+1+2           ..|.|XX"
     assert ".XXXXXXXXXXX" in repr(lesson.EXERCISE.check(causal_flag))
 
 
-def trusting(q, k, v, store, position):
-    K, V = store.append(k, v)
-    return by_hand_scores(q, K, V)
-
-
-def by_hand_scores(q, K, V):
-    L, T = q.shape[2], K.shape[2]
-    return F.scaled_dot_product_attention(q, K, V, attn_mask=torch.ones(L, T).tril(T - L).bool())
-
-
 @pytest.mark.parametrize("answer, says", [
-    (trusting, "position 0 is accepted, although the store has length 1"),
     (lambda q, k, v, s, p: None, "the result is nothing (None), it should be a tensor"),
     (lambda q, k, v, s, p: by_hand(q, k, v, s, p).sum(1), "has 3 dimensions, it should have 4"),
     (lambda q, k, v, s, p: by_hand(q, k, v, s, p).double(), "is float64, it should be float32"),

@@ -51,7 +51,8 @@ def unchanged(what):
     """The verdict on a fix that would have to change something: is the message still absent, the answer still wrong?"""
     right, text = order_is_right(), outcome(Branches)
     return ("right" if right else "wrong",
-            f"{what}: the first call ends in: {text}. Prefill, decode, prefill: {'right' if right else 'still wrong'}.")
+            f"{what}: {text} in the first call, before and after. "
+            f"Prefill, decode, prefill: {'right' if right else 'still wrong'}.")
 
 
 @advise("expected-cpu.needs-cpu-storage", "The write reads plain floats of K, so it needs storage on the CPU.", "right",

@@ -154,10 +154,20 @@ def decode_is_missed(function):
 
 
 def refused_late(function):
-    """The results are right; a refused call leaves its tokens in the store."""
-    case = Talk((3, 2))
+    """A refused call leaves its tokens in the store; the right call too, where the new length is compared."""
+    case, store = Talk((3, 2)), Store()
+    try:
+        call(function, *case.data()[..., :3, :], store, 0)
+    except ValueError:
+        return store.length == 3
     _, store = feed(function, case)
     return "all the same" in (refusal(function, case, store) or "")
+
+
+def takes_any_position(function):
+    """The results are right; a call at a wrong position is taken."""
+    return all(attempt(function, Talk(sizes)).problem is None for sizes in CUTS) and "is accepted" in (
+        attempt(function, Talk((3, 2), astray=True)).problem or "")
 
 
 misstep = imitating(attend, lambda function, case: feed(function, case)[0], [Talk(sizes) for sizes in CUTS])
@@ -177,7 +187,10 @@ EXERCISE = Exercise(
                 "nothing. In a chunk the first query sees the first key only: shift the triangle by T - L.",
                 masked(top_left_chunks)),
         Misstep("refused, but half done", "The tokens are stored before the position is checked, so a refused call "
-                "leaves the store longer. Check first, then write.", refused_late)),
+                "leaves the store longer; and store.length is another number by then. Check first, then write.",
+                refused_late),
+        Misstep("a wrong position is taken", "The outputs of a whole text are right. A call that skips, repeats or "
+                "comes too late is taken too: compare position with store.length and raise.", takes_any_position)),
     hints=(
         "Where to look: who writes to store.chunks, and who reads it? Does every token of the text get there?",
         "What is missing: first refuse a position that is not store.length. Then one append for all lengths. Query i "

@@ -14,7 +14,7 @@ from .exercise import every_cut
 from .exercise_06 import EXERCISE, Talk
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "QUESTIONS", "decode_between", "failing", "fault_strip", "map_of_cuts", "prove", "stores"]
+__all__ = ["EXERCISE", "QUESTIONS", "decode_between", "failing", "map_of_cuts", "prove", "stores", "strip_of"]
 
 ORDERS = {"prefill + decode": (4, 1, 1, 1), "prefill + prefill": (4, 4),
           "prefill + decode + prefill": (4, 1, 1, 1, 1, 4)}
@@ -39,11 +39,8 @@ QUESTIONS = {
     "gpu": claim("06.gpu", "The error comes when the model runs on a GPU.", "the report", {
         "else": "Four situations are run. None of them raises this message.",
         "wrong": "Close. It cannot happen at all: the guard and the message exclude each other."}),
-    "keep": claim("06.keep", "Keep the model and its cache on the CPU.", "the report", {
-        "else": "The guard asks for that anyway. Before and after, the result is the same.",
-        "silently wrong": "The wrong answer is silent, but it was there before. The advice has no effect."}),
     "tensors": claim("06.tensors", "Write the store with tensor operations, for any device.", "the report", {
-        "else": "Two runs, two results: other devices work, and the order of lesson part 2 is still wrong."}),
+        "else": "Two runs, two results: other devices work, and the order of section 2 is still wrong."}),
     "tests": Question("06.tests", "Your tests feed 8 tokens in two chunks, and one by one. Both are green with "
                                   "two stores. Which cut do you add?", (
         Option((3, 3, 2), "3 + 3 + 2", "More chunks, but no single token between them."),
@@ -51,6 +48,12 @@ QUESTIONS = {
         Option((3, 1, 1, 3), "3 + 1 + 1 + 3", ""),
         Option((), "none of these, two tests are enough", "Run them: one of the three cuts is wrong."))),
 }
+
+
+def strip_of(sizes, name="two-writers"):
+    """The pieces, and the strip of the layer with two stores with its cuts marked: '2+1+2   ..|.|.X'."""
+    marks = iter(fault_strip(name, sizes))
+    return f"{'+'.join(map(str, sizes)):16}" + "|".join("".join(next(marks) for _ in range(size)) for size in sizes)
 
 
 def failing(cuts, name="two-writers"):

@@ -9,7 +9,7 @@
 # 2. find the one order of calls that fails;
 # 3. repair it by taking something away.
 #
-# You need lesson 03: keys, values, position. The core takes about 22 minutes. Cells that say **deeper** can be skipped.
+# You need lesson 03: keys, values, position. It takes about 27 minutes; the cells that say **deeper** 2 more.
 
 # %% tags=["setup"]
 import torch
@@ -19,7 +19,7 @@ from labkit import faults
 from labkit.faults import advice, advice_expected_cpu
 from labkit.figures import accuracy_bars
 from labkit.lesson import lesson_06 as lesson, progress
-from labkit.price import first_wrong, price
+from labkit.price import price
 from labkit.widgets import still
 
 questions = lesson.QUESTIONS
@@ -53,8 +53,8 @@ except RuntimeError as error:
 
 # %% [markdown]
 # The message is there. But the port is not complete. In the source a question stands in front of this code, a
-# **guard**: *are the tensors on the CPU, and is it one row (B = 1)?* If not, another branch runs, with a cache of its
-# own.
+# **guard**: *are the tensors on the CPU, and is it one row (B = 1)?* If not, another branch runs. It appends to a cache
+# of its own, and a model that is built for the CPU never builds that cache.
 
 # %% tags=["predict"]
 questions["guard"].ask()
@@ -66,8 +66,8 @@ questions["guard"].reveal(text if text in ("Expected CPU", "no error") else "oth
 
 # %% [markdown]
 # The guard lets only CPU tensors through, so the message behind it can never appear. Code that can never run is **dead
-# code**. What does happen off the CPU: the other branch uses a cache that was never built. In Rust that ends the
-# program.
+# code**. What does happen off the CPU: the other branch appends to a cache that is not there, in Python to `None`. In
+# Rust that ends the program.
 #
 # Always ask two things about a report. Which branch must run? Can anything get there?
 #
@@ -83,7 +83,7 @@ questions["order"].ask()
 
 # %%
 for name, sizes in lesson.ORDERS.items():
-    print(f"{name:28}{lesson.fault_strip('two-writers', sizes)}")
+    print(f"{name:28}{lesson.strip_of(sizes)}")                            # . right, X wrong, | a cut
 questions["order"].reveal(lesson.failing(lesson.ORDERS))
 
 # %% [markdown]
@@ -104,9 +104,10 @@ still(lesson.stores())
 #
 # Each row is one way to cut 12 tokens. On the left are the two stores. On the right is another fault for comparison.
 #
-# Each token asks with a *query*. A mask says which keys a query may see: those up to its own token. On the right, that
-# mask is laid at the *oldest* keys. PyTorch's `is_causal=True` does that. With 6 keys and a chunk of 2, the first query
-# sees key 0 alone. The right mask has an **offset**: it is shifted by the number of keys that were there before.
+# Each token asks with a *query*. A mask says which keys a query may see: those up to its own token. On the right, the
+# mask of a chunk is laid at the *oldest* keys, where PyTorch's `is_causal=True` lays it. With 6 keys and a chunk of 2,
+# the first query sees key 0 alone. (A single token gets no mask there, and needs none.) The right mask has an
+# **offset**: it is shifted by the number of keys that were there before.
 
 # %%
 still(lesson.map_of_cuts())
@@ -117,8 +118,9 @@ still(lesson.map_of_cuts())
 #
 # ## 4. Your turn: delete more than you write
 #
-# The cell holds the faulty layer. Delete the line `return NotImplemented`, then repair the rest. One store is enough.
-# You need three things: refuse a wrong position before anything is written; append once; give the mask its offset.
+# The cell holds both faults of section 3, and here the mask is wrong for single tokens too. Delete the line
+# `return NotImplemented`, then repair the rest. One store is enough. You need three things: refuse a wrong position
+# before anything is written; append once; give the mask its offset.
 
 # %% tags=["exercise"]
 def attend(q, k, v, store, position):
@@ -151,8 +153,8 @@ lesson.prove(attend)
 # %% [markdown]
 # ## 5. Good advice?
 #
-# Three pieces of the report. Guess the verdict, then run each on the port. *Impossible* also means: what it
-# says cannot happen.
+# Two pieces of the report. Guess the verdict, then run each on the port. *Impossible* also means: what it says cannot
+# happen.
 
 # %% tags=["predict"]
 questions["gpu"].ask()
@@ -160,13 +162,6 @@ questions["gpu"].ask()
 # %%
 outcome = advice.get("expected-cpu.gpu").run()
 questions["gpu"].reveal(outcome.verdict, outcome.evidence.rstrip(".").split("; "))
-
-# %% tags=["predict"]
-questions["keep"].ask()
-
-# %%
-outcome = advice.get("expected-cpu.keep-on-cpu").run()
-questions["keep"].reveal(outcome.verdict, outcome.evidence)
 
 # %% tags=["predict"]
 questions["tensors"].ask()
@@ -193,20 +188,16 @@ for case in advice.of("expected-cpu"):
 still(accuracy_bars(price("attention", 200, ("inside the fact", "before the question"),
                           {"two stores": lesson.decode_between})))
 
-# %%
-print(first_wrong("attention", lesson.decode_between, "inside the fact", 40))
-
 # %% [markdown]
-# Read the sentence under the bars: it says what the fault costs, and where. The price depends on what the model keeps
-# in its attention layers. A fault that costs nothing today is still a fault: the next model may need that memory.
-#
-# ## 7. Relatives: a crash that was a guard
-#
-# A store still holds 10 tokens of an older text. A new text comes, and nobody emptied the store. With a mask made
-# for a text of 4 tokens this crashes: luck, an **accidental guard**. Then somebody makes it faster and drops the mask.
-# And what if the new text is one token long?
+# The price depends on the cut, and on what the model keeps in its attention layers. Even where it is small, it is a
+# fault: the next model may need that memory.
 
-# %%
+# %% [markdown] tags=["deeper"]
+# **Deeper.** A crash that was a guard. A store still holds 10 tokens of an older text. A new text comes, and nobody
+# emptied the store. With a mask made for a text of 4 tokens this crashes: luck, an **accidental guard**. Then somebody
+# makes it faster and drops the mask. And what if the new text is one token long?
+
+# %% tags=["deeper"]
 torch.manual_seed(0)
 for length, causal in ((4, False), (4, True), (1, False)):
     old, new = torch.randn(1, 2, 10, 4), torch.randn(1, 2, length, 4)       # (B, H, T, D), (B, H, L, D)
@@ -220,18 +211,19 @@ for length, causal in ((4, False), (4, True), (1, False)):
         found = type(error).__name__
     print(f"new text of {length}, {'is_causal' if causal else 'own mask'}: {found}")
 
-# %% [markdown]
+# %% [markdown] tags=["deeper"]
 # The speed-up turned a loud fault into a silent one. One token was never guarded: its mask of one cell is stretched
 # over all keys, the old ones too. Your `attend` refuses all three calls: their position is 0, the store's length is 10.
-#
-# ## 8. Use it elsewhere
+
+# %% [markdown]
+# ## 7. Use it elsewhere
 
 # %% tags=["predict"]
 questions["tests"].ask()
 
 # %%
 for sizes in ((4, 4), (1,) * 8, (3, 3, 2), (4, 1, 1, 1, 1), (3, 1, 1, 3)):
-    print(f"{' + '.join(map(str, sizes)):32}{lesson.fault_strip('two-writers', sizes)}")
+    print(lesson.strip_of(sizes))
 wrong = lesson.failing([(3, 3, 2), (4, 1, 1, 1, 1), (3, 1, 1, 3)])
 questions["tests"].reveal(wrong[0] if wrong else ())
 
@@ -240,7 +232,7 @@ questions["tests"].reveal(wrong[0] if wrong else ())
 
 # %%
 my_cut = (2, 1, 2)
-print(lesson.fault_strip("two-writers", my_cut))
+print(lesson.strip_of(my_cut))
 
 # %% [markdown]
 # ## What you have now
@@ -257,7 +249,6 @@ print(lesson.fault_strip("two-writers", my_cut))
 # | guard | a question in front of code that decides whether it runs |
 # | dead code | code that no call can reach |
 # | mask offset | the number of keys before a chunk, by which its mask is shifted |
-# | accidental guard | a crash that kept a wrong call from giving an answer |
 
 # %% tags=["progress"]
 progress.summary("06")
