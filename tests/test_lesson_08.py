@@ -158,7 +158,7 @@ def test_measured_results():
     assert lesson.stale_position() == "raises" and lesson.left_of_h(0.5, 3) == 0.125
     assert lesson.sides_wrong(times_mask) == ("right", "middle") and len(lesson.sides_wrong(hide_outputs)) == 3
     assert lesson.harmful_lengths() == (1,) and lesson.harmful_lengths(4) == (1, 5)
-    assert "padding-one-column: 4 of 15 wrong" in lesson.relatives() and len(lesson.relatives().splitlines()) == 8
+    assert "4 of 15 wrong" in lesson.relatives() and len(lesson.relatives().splitlines()) == 12
 
 
 def test_picture_changes_with_the_model(monkeypatch):

@@ -146,7 +146,7 @@ EXERCISE = Exercise(
         misstep("the one-column path ignores the mask", "Calls of several columns are right. A call of one column does "
                 "not look at the mask.", chunks_only),
         misstep("the state takes in the padding", "Padding goes into h like text. To hide the outputs at padding is "
-                "too late: h is already touched.", unmasked),
+                "too late: h is already touched. Or a column is real for all rows when it is real for one.", unmasked),
     ),
     hints=(
         "Where to look: write down h after a padding column. Which of u and a can still change it?",

@@ -18,8 +18,8 @@ from .judge import call
 from .library import MISSING, installed
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "QUESTIONS", "broken_calls", "harmful_lengths", "in_library", "inputs_masked", "left_of_h",
-           "picture", "prove", "relatives", "sides_wrong", "stale_position"]
+__all__ = ["EXERCISE", "QUESTIONS", "broken_calls", "explorer", "harmful_lengths", "in_library", "inputs_masked",
+           "left_of_h", "prove", "relatives", "sides_wrong", "stale_position"]
 
 LEFT_IS_LUCK = "On the left the state is still zero: a * 0 + 0 is 0. It is luck, and ends with the first real token."
 QUESTIONS = {
@@ -126,7 +126,7 @@ def draw(chunk=1, before=2):
     return who_wrote(alone_and_padded(chunk, before), words={"pad": "padding"})
 
 
-def picture():
+def explorer():
     """The key picture with its sliders."""
     from ..widgets import Explorer
     return Explorer(draw, chunk=("columns per call", 1, 6, 1), before=("tokens before padding", 0, 4, 2))
@@ -156,7 +156,8 @@ def relatives(names=("padding-first-call", "padding-continued", "padding-one-col
     lines = []
     for name in names:
         found = check(faults.get(name).subject(0), laws=["padding"])["padding"]
-        lines += [f"{name}: {len(found.failures)} of {found.cases} wrong, {found.verdict}",
+        lines += [f"{name}: {faults.get(name).record.says}",
+                  f"    {len(found.failures)} of {found.cases} wrong, {found.verdict}",
                   f"    smallest: {found.counterexample}  {found.strip}"]
     return "\n".join(lines)
 
