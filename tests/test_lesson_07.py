@@ -105,6 +105,7 @@ def test_wrong_answers_are_called_by_name_and_the_same_each_time(name, answer):
     cards = [lesson.EXERCISE.check(answer) for _ in range(2)]
     assert cards[0].headline == f"copy_session: wrong: {name}" and repr(cards[0]) == repr(cards[1])
     assert "Simplest counterexample: a copy after " in repr(cards[0])
+    assert ("it was not refused" in repr(cards[0])) == (name == "foreign weights are taken")
 
 
 def test_strips_show_the_signature():

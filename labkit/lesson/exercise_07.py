@@ -140,7 +140,8 @@ def attempt(function, case):
         bad.append(bool(off(y, wanted[who][:, t:t + 1], wanted[who].abs().max(), ulps=1e6).any()))
     wrong = [who for who, each in zip(case.turns, bad) if each]
     says = {"copy": "the copy does not go on as the source would", "source": "the source is disturbed"}
-    return Attempt(says[wrong[0]] if wrong else None, strip(torch.tensor([bad])))
+    taken = "it was not refused, and " * (case.to in (FOREIGN, DEEPER, SHALLOWER))
+    return Attempt(taken + says[wrong[0]] if wrong else None, strip(torch.tensor([bad])))
 
 
 FULL = Copy(6)
@@ -188,7 +189,7 @@ def clock_stays(function):
 def takes_foreign(function):
     """Right between sessions of one model; a session of other weights is taken too, and goes on wrongly."""
     problem = attempt(function, Copy(3, FOREIGN)).problem
-    return attempt(function, FULL).problem is None and problem is not None and "refused" not in problem
+    return attempt(function, FULL).problem is None and problem is not None and "the copy is refused" not in problem
 
 
 def changes_then_checks(function):

@@ -56,7 +56,7 @@ QUESTIONS = {
         Option("by name", "a copy that assigns the fields one by one", "The new field is left behind in silence."),
         Option("test", "a test that compares right after the copy", "It passes: both start from the same new field, "
                                                                     "until somebody steps."),
-        Option("value", "a state that is one value, without defaults, built anew by copy and reset", ""))),
+        Option("value", "a state without defaults, built anew by both", ""))),
 }
 
 
