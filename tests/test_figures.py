@@ -100,7 +100,7 @@ def test_who_wrote_says_what_differs():
 def test_who_wrote_takes_marks_words_and_any_sizes():
     panels = [Panel("a", ["x", ""], ["now"], [["p", None]]), Panel("b", [""] * 30, ["now"], [["p"] * 30])]
     figure, said = who_wrote(panels, {(0, 0, 0), (0, 0, 1), (1, 0, 29)}, {"p": "padding"})
-    assert said == ("A: 2 wrong slots at “now” (x, slot 2), written by padding, nobody. "
+    assert said == ("A: 2 wrong slots at “now” (x, slot 2), written by padding, some by nobody. "
                     "B: 1 wrong slot at “now” (slot 30), written by padding.")
     assert [text.get_text() for text in figure.axes[0].texts] == ["p", "–", "x", "", "now", "a"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p = padding", "wrong slot"]

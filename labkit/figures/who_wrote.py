@@ -104,7 +104,8 @@ def say_writers(panels, marks, words):
             return f"{name}: no wrong slot."
         where = [panel.slots[s] or f"slot {s + 1}" for s in sorted({s for _, s in cells})]
         wrote = list(dict.fromkeys(panel.writers[t][s] for t, s in cells))
-        who = ", ".join("nobody" if w is None else words.get(w, w) for w in wrote)
+        who = ", ".join(words.get(w, w) for w in wrote if w is not None) or "nobody"
+        who += ", some by nobody" * (None in wrote and len(wrote) > 1)
         first = panel.times[cells[0][0]]
         when = f"at “{first}”" if cells[0][0] == cells[-1][0] else f"from “{first}” on"
         return f"{name}: {len(cells)} wrong slot{'s' * (len(cells) > 1)} {when} ({', '.join(where)}), written by {who}."

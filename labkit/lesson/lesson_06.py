@@ -93,7 +93,7 @@ def stores(mixer=None, before=10, single=8, chunk=5):
         marks |= {(p, t, s) for t, fed in enumerate(times) for s in range(fed) if s >= len(held[t]) or held[t][s] != s}
         panels.append(Panel(f"{title}: {len(held[-1])} filled", [str(s) for s in range(total)], list(times.values()),
                             [[*(writer[token] for token in row), *[None] * (total - len(row))] for row in held]))
-    return who_wrote(panels, marks, {"p": "prefill", "d": "decode", "c": "second chunk"})
+    return who_wrote(panels, marks, {"p": "prefill", "d": "decode", "c": "the second chunk"})
 
 
 def slots(store, keys):

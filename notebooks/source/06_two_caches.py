@@ -189,8 +189,8 @@ still(accuracy_bars(price("attention", 200, ("inside the fact", "before the ques
                           {"two stores": lesson.decode_between})))
 
 # %% [markdown]
-# The price depends on the cut, and on what the model keeps in its attention layers. Even where it is small, it is a
-# fault: the next model may need that memory.
+# The last chunk reads the poorer store. The answer comes as single tokens, and they read the store that holds
+# everything. That keeps the price low. A fault with a low price is still a fault: the next model may pay more.
 
 # %% [markdown] tags=["deeper"]
 # **Deeper.** A crash that was a guard. A store still holds 10 tokens of an older text. A new text comes, and nobody
