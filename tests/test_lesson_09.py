@@ -109,6 +109,11 @@ def test_each_named_wrong_answer_has_a_case():
     assert set(NAMED) == {misstep.name for misstep in EXERCISE.missteps}
 
 
+def test_a_free_token_that_is_returned_alone_or_not_at_all():
+    card = EXERCISE.check(lambda *given: only_the_draft(*given) or choices(given[0], Cache(), given[2], [])[:1])
+    assert card.headline == "one_round: wrong: the free token is thrown away"
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_wrong_answers_are_called_by_name(name):
     card = EXERCISE.check(NAMED[name])
@@ -187,4 +192,5 @@ def test_advice_follows_what_is_run(monkeypatch):
 
 def test_the_library_cell_says_what_it_ran():
     said = lesson.in_library()
-    assert said.startswith("transformers is not installed") or "RuntimeError: `crop` was called" in said and "holds 3 tokens" in said
+    assert said.startswith("transformers is not installed") or (
+        "RuntimeError: `crop` was called" in said and "holds 3 tokens" in said)

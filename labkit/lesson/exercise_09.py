@@ -77,7 +77,7 @@ class Rounds:
     seed: int = 0
 
     def __str__(self):
-        return f"{self.kind}, {self.prompt} tokens, drafts {' '.join(draft or '(empty)' for draft in self.drafts)} (r right, x wrong)"
+        return f"{self.kind}, {self.prompt} tokens, drafts {' '.join(draft or '(empty)' for draft in self.drafts)}"
 
     def data(self):
         """A model, its vocabulary, and the text so far as a list."""
@@ -156,7 +156,7 @@ def tokens_and_cache(function, case):
 
 misstep = imitating(one_round, tokens_and_cache, CASES)
 REJECTED = [replace(case, seed=case.seed + 9) for case in CASES if "x" in case.drafts[0]]
-REJECTED_LATER = [case for case in REJECTED if case.drafts[0][0] == "r"]
+REJECTED_LATER, STARTS_RIGHT = ([case for case in some if case.drafts[0][0] == "r"] for some in (REJECTED, CASES))
 EXERCISE = Exercise(
     id="09.one_round", solution=one_round, attempt=attempt, small=small, fresh=fresh,
     shown=(Rounds(("rrr", "x", "r")), Rounds(("rxr", "rrx")), Rounds(("rxr", "rrx"), "attention")),
@@ -176,7 +176,7 @@ EXERCISE = Exercise(
                 observe=lambda function, case: len(tokens_and_cache(function, case)[0])),
         misstep("the free token is thrown away", "The logits behind the last accepted token give one more token for "
                 "free. Without it a round with no match brings nothing.", draft_only,
-                observe=lambda function, case: tokens_and_cache(function, case)[0]),
+                lambda function, case: tokens_and_cache(function, case)[0], STARTS_RIGHT),
     ),
     hints=(
         "Where to look: the logits behind `last` judge draft[0], those behind draft[0] judge draft[1]. Where does the "

@@ -18,7 +18,7 @@ from .judge import call, off
 from .library import MISSING, installed
 from .question import Option, Question, claim
 
-__all__ = ["EXERCISE", "QUESTIONS", "calls", "explorer", "in_library", "kept", "left_of_draft", "moves_needed", "picture",
+__all__ = ["EXERCISE", "QUESTIONS", "calls", "explorer", "in_library", "kept", "left_of_draft", "moves_needed",
            "relatives", "saved", "undo"]
 
 QUESTIONS = {
@@ -77,7 +77,10 @@ def fields(states):
 
 @torch.no_grad()
 def snapshots(tapes, fits, cache_class):
-    """Feed 3 tokens, then one and a draft of 3; go back to the `fits` that are accepted; feed one more. tapes: (B, 8)."""
+    """Feed 3 tokens, then one and a draft of 3; go back to the `fits` that are accepted; feed one more.
+
+    tapes: (B, 8).
+    """
     model, cache = model_of("hybrid"), cache_class()
     def now():
         return {name: [t.clone() for t in parts] for name, parts in fields(cache.states).items()}

@@ -225,8 +225,8 @@ questions["next"].reveal(*habits, "A field is added, and each habit is tried onc
 # - Two names are not two memories. The difference shows only when a used slot is written again.
 # - A state that is one value cannot be copied by half.
 #
-# Two laws are yours now: *fork* (two sessions that go on from one point do not disturb each other) and *reset* (a session
-# after a reset equals a new one).
+# Two laws are yours now: *fork* (two sessions that go on from one point do not disturb each other) and *reset* (a
+# session after a reset equals a new one).
 #
 # ### Words
 #

@@ -152,9 +152,9 @@ lesson.EXERCISE.help(scan)
 # %% [markdown]
 # ### Proof by the contract
 #
-# The **contract** is the list of laws that this lab collects. You know *split*: any cut gives the same answer. Two
-# laws are new. *rows*: a batch equals its rows alone. *padding*: no padding changes a real output, on any side, in
-# any call. The report also names *fork*: a copy does not disturb its source (lesson 07).
+# The **contract** is the list of laws that this lab collects. *split* is the one that lesson 01 began with: any cut gives
+# the same answer. Two laws are new. *rows*: a batch equals its rows alone. *padding*: no padding changes a real output,
+# on any side, in any call. The report also names *fork*: a copy does not disturb its source (lesson 07).
 
 # %% tags=["check"]
 lesson.prove(scan)

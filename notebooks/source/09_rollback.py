@@ -112,8 +112,9 @@ lesson.explorer()
 #
 # ## 4. Your turn: one round
 #
-# `cache.checkpoint()` keeps the present values. `cache.rewind(n)` goes back to when the cache held `n` tokens. `cache.length` says how many it holds. `model(ids, cache)` returns logits `(1, L, vocab)`.
-# Six to ten lines are enough.
+# `cache.checkpoint()` keeps the present values. `cache.rewind(n)` goes back to when the cache held `n` tokens.
+# `cache.length` says how many it holds. `model(ids, cache)` returns logits `(1, L, vocab)`. Six to ten lines are
+# enough. The check writes a draft as `rrx`: two right tokens, then a wrong one.
 
 # %% tags=["exercise"]
 def one_round(model, cache, last, draft):

@@ -217,8 +217,8 @@ lesson.case_file("split")
 #
 # **Before you send it.** Search the issues first: this fault may be known. It is, in another project: a kernel of
 # state-spaces/mamba takes no starting state, and transformers starts from zeros as that kernel does. (PR 488 there
-# would give it one.) Do not file what is known. If it is new, give the version, the smallest counterexample and the program,
-# and say what you expected. The newest release is not always the safe one: this model raised an error up to 5.14 and
+# would give it one.) Do not file what is known. If it is new, give the version, the smallest counterexample and the
+# program, and say what you expected. The newest release is not always the safe one: this model raised an error up to 5.14 and
 # has been silently wrong since 5.15.
 #
 # ## 7. Use it elsewhere
