@@ -36,11 +36,8 @@ QUESTIONS = {
         Option(("prefill + prefill",), "prefill, then prefill", "Both chunks write and read the same store."),
         Option(("prefill + decode + prefill",), "prefill, then decode, then prefill", ""),
         Option(tuple(ORDERS), "each of them", "Two of the three are right, so two kinds of test saw nothing."))),
-    "gpu": claim("06.gpu", "The error comes when the model runs on a GPU.", "the report", {
-        "else": "Four situations are run. None of them raises this message.",
-        "wrong": "Close. It cannot happen at all: the guard and the message exclude each other."}),
-    "tensors": claim("06.tensors", "Write the store with tensor operations, for any device.", "the report", {
-        "else": "Two runs, two results: other devices work, and the order of section 2 is still wrong."}),
+    "tensors": claim("06.tensors", "Write the store with tensor operations, for any device.", "the report",
+                     "Two runs, two results: other devices work, and the order of section 2 is still wrong."),
     "tests": Question("06.tests", "Your tests feed 8 tokens in two chunks, and one by one. Both are green with "
                                   "two stores. Which cut do you add?", (
         Option((3, 3, 2), "3 + 3 + 2", "More chunks, but no single token between them."),
