@@ -47,16 +47,14 @@ QUESTIONS = {
     "config": claim("07.config", "Build both models from the same configuration.", "the report", {
         "else": "Three situations are run: right in one of them.",
         "right": "Needed, and not enough: other weights are taken without a word."}),
-    "rerun": claim("07.rerun", "Feed the input to the new model again instead of copying.", "the report",
-                   "It is run on a deeper model, and right. Nothing is copied, so nothing can be copied wrongly."),
     "len": claim("07.len", "Compare layers_len() of both before the copy.", "the report",
-                 "There is no such method, so nobody has run this advice."),
+                 "There is no such method, so nobody has run this advice. Ask first whether all that it names exists."),
     "next": Question("07.next", "Next month a field is added to the state. Copy and reset were written before. What "
                                 "makes them fail loudly?", (
         Option("by name", "a copy that assigns the fields one by one", "The new field is left behind in silence."),
         Option("test", "a test that compares right after the copy", "It passes: both start from the same new field, "
                                                                     "until somebody steps."),
-        Option("value", "a state without defaults, built anew by both", ""))),
+        Option("value", "a state without defaults, built anew each time", ""))),
 }
 
 
