@@ -176,11 +176,11 @@ questions["sees"].reveal(seen, "Measured: one token is changed at a time. Those 
 # | 03 Cache position | 25 + 5 |
 # | 04 Dropped chunk | 28 + 3 |
 # | 05 History lost | 27 + 1 |
-# | 06 Two caches | 30 |
-# | 07 Copied state | 30 |
-# | 08 Padding | 25 |
-# | 09 Rollback | 30 |
-# | 10 Mystery | 40 |
+# | 06 Two caches | 27 + 2 |
+# | 07 Copied state | 28 + 3 |
+# | 08 Padding | 25 + 4 |
+# | 09 Rollback | 24 + 4 |
+# | 10 Mystery | 30 + 8 |
 #
 # **45 minutes:** 00 and 01. **Half a day:** 00, 01, 02, 04, 05 and the first case of 10. **Two days:** all of them, and
 # a project of your own. Where two numbers stand, the second one is for the cells that say *deeper*.
