@@ -145,6 +145,8 @@ def test_cases_follow_the_seed_and_hide_their_culprit():
     for dtype in (torch.float64, torch.bfloat16):                       # each suspect is guilty in its turn
         second = [case for _, *rest in drawn for case in rest if case.dtype == dtype]
         assert {case._culprit for case in second} == set(second[0].suspects)
+    lines = mystery.answers(1).splitlines()
+    assert len(lines) == 5 and all(case._culprit in line for case, line in zip((*cases(1), tie(1)), lines))
     ties = [tie(seed) for seed in range(12)]
     assert len({case._culprit for case in ties}) > 5 and len({case.suspects for case in ties}) > 8
     assert len({endless(seed).suspects for seed in range(12)}) == 3

@@ -118,8 +118,7 @@ class Case:
         evidence = evidence if isinstance(evidence, str) else in_words(evidence[0], evidence[1:])
         if unknown := set(names) - set(self.suspects):
             return Card("info", f"{', '.join(sorted(unknown))} is no suspect; there are {', '.join(self.suspects)}.")
-        tied = {name for name in self.suspects if all(
-            self.shows(name, *probe).outcome == self.shows(self._culprit, *probe).outcome for probe in self.probes())}
+        tied = self.tied()
         agree, others = self.agreeing(), [name for name in self.suspects if name not in names]
         left = [name for name in others if len(agree[name]) == len(self.seen)]
         second = [name for name in others if len(agree[name]) == max(len(agree[other]) for other in others)]
@@ -138,6 +137,11 @@ class Case:
         progress.put("exercises", f"10.case_{self.id}", state=state,
                      tries=progress.get("exercises", f"10.case_{self.id}").get("tries", 0) + 1)
         return Card(state, f"{self.title}: {', '.join(names)}", lines)
+
+    def tied(self):
+        """The culprit, and who shows the same in all that this case offers."""
+        return {name for name in self.suspects if all(
+            self.shows(name, *probe).outcome == self.shows(self._culprit, *probe).outcome for probe in self.probes())}
 
     def probes(self):
         """The experiments that are tried before a tie is called one."""
@@ -227,6 +231,12 @@ def endless(seed):
     names = (*GROUPS[group], NOTHING)
     return Case(f"seed_{seed}", names, OFFERS[group], seed % 7, draw.choice((torch.float64, torch.bfloat16)),
                 _culprit=draw.choice(names))
+
+
+def answers(seed=0):
+    """For instructors: who did it in each case that lesson 10 draws from a seed. Text."""
+    return "\n".join(f"{case.title}: {', '.join(sorted(case.tied()))}"
+                     for case in (*cases(seed), tie(seed), endless(seed)))
 
 
 # The experiments ---------------------------------------------------------------------------------------------------
