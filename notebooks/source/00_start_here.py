@@ -176,8 +176,8 @@ questions["sees"].reveal(seen, "Measured: one token is changed at a time. Those 
 # | 03 Cache position | 25 + 5 |
 # | 04 Dropped chunk | 28 + 3 |
 # | 05 History lost | 27 + 1 |
-# | 06 Two caches | 27 + 2 |
-# | 07 Copied state | 28 + 3 |
+# | 06 Two caches | 25 + 2 |
+# | 07 Copied state | 28 + 1 |
 # | 08 Padding | 25 + 4 |
 # | 09 Rollback | 24 + 4 |
 # | 10 Mystery | 30 + 8 |
