@@ -33,8 +33,8 @@ TEXTS, AGAIN, WARM_UP = 32, 0.6, 100        # texts a step, chance of a second q
 def span(done: float, most: int = 5, late: int = 1) -> tuple[int, int]:
     """The fewest and the most people of a text when this share of the steps is done.
 
-    Few come first: weights that cannot find a fact among two do not learn to find it among six. Some models profit when
-    texts of few people go later; others do not.
+    Few come first: weights that cannot find a fact among two do not learn to find it among six. Five are reached after
+    three eighths of the run, six after a quarter of it. Some models profit when texts of few people go later (`late`).
     """
     return 1 if done < 0.4 else late, min(most, 2 + int((8 if most < 6 else 16) * done))
 
