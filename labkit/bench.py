@@ -69,8 +69,14 @@ def measure_growth(sizes):
                "worst doubling": max(after / before for before, after in zip(times, times[1:]))}
 
 
+@torch.enable_grad()
 def measure_redraw():
-    """Rows of the third table: ms from a slider's new value to the new picture, in each lesson's explorer."""
+    """Rows of the third table: ms from a slider's new value to the new picture, in each lesson's explorer.
+
+    Raises:
+        RuntimeError: an explorer shows an error in place of its picture; that is quick, and no picture.
+    """
+    rows = []
     for lesson in EXPLORERS:
         explorer = import_module(f"labkit.lesson.lesson_{lesson}").explorer()
         times = []
@@ -80,7 +86,11 @@ def measure_redraw():
                     start = time.perf_counter()
                     slider.value = value
                     times.append(1e3 * (time.perf_counter() - start))
-        yield {"row": f"explorer of lesson {lesson}", "pictures": len(times), "ms": median(times), "worst": max(times)}
+                    if "<img" not in explorer.view.value:
+                        raise RuntimeError(f"the explorer of lesson {lesson} shows: {explorer.sentence}")
+        rows.append({"row": f"explorer of lesson {lesson}", "pictures": len(times), "ms": median(times),
+                     "worst": max(times)})
+    return rows
 
 
 def peak(who, length):
@@ -141,7 +151,7 @@ def run(argv):
     with torch.no_grad():
         found = {"torch": torch.__version__, "transformers": rival, "threads": 1, "turns": sizes["repeats"],
                  "rows": [measure(row, sizes) for row in ROWS] + ([measure_peak(sizes)] if STATUS.exists() else []),
-                 "redraw": list(measure_redraw()), "growth": list(measure_growth(sizes))}
+                 "redraw": measure_redraw(), "growth": list(measure_growth(sizes))}
     print(json.dumps(found, indent=1) if args.json else "\n".join(table(found)))
     return found
 
