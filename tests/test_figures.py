@@ -1,6 +1,8 @@
 """Figures show what they are given: each is also fed the right model, and its sentence must then change."""
+import gc
 import io
 import re
+import weakref
 
 import pytest
 import torch
@@ -174,3 +176,14 @@ def test_words():
     assert [say_cut(c) for c in ((1,), (12,), (6, 0, 1), (1,) * 12)] == [
         "1 token uncut", "12 tokens uncut", "6 + 0 + 1 tokens", "12 pieces of 1 token"]
     assert cut(12, 5) == (5, 5, 2) and [label(n) for n in (4, 0, -2)] == ["3", "nothing", "0"]
+
+
+def test_a_picture_does_not_keep_its_figure():
+    """A slider draws a new figure each time; a figure that stayed would take megabytes for each step."""
+    for draw in (lambda: who_wrote(ring(False)), lambda: conv_window(lesson.zeros_for_the_past, 4, 1, 3)):
+        figure, _ = draw()
+        assert png(figure) == png(figure)
+        gone = weakref.ref(figure)
+        del figure
+        gc.collect()
+        assert gone() is None

@@ -18,7 +18,8 @@ PLAIN = {"full_attention", "sliding_attention", "chunked_attention", "moe", "mlp
 
 # Small values for every config that has the field: more than one group, biases on, heads that share keys.
 SMALL = dict(
-    vocab_size=48, unpadded_vocab_size=48, vocab_size_per_layer_input=48, hidden_size=32, embedding_dim=32, intermediate_size=32, num_hidden_layers=2,
+    vocab_size=48, unpadded_vocab_size=48, vocab_size_per_layer_input=48, hidden_size=32, embedding_dim=32,
+    intermediate_size=32, num_hidden_layers=2,
     moe_intermediate_size=16, shared_expert_intermediate_size=16, shared_intermediate_size=16,
     moe_shared_expert_intermediate_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_heads=4,
     attention_hidden_size=32, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=8, block_size=8,
@@ -38,7 +39,8 @@ SMALL = dict(
 # What these fields do not say.
 SPECIAL = {
     "mamba2": dict(num_heads=8, head_dim=8), "xlstm": dict(hidden_size=128, embedding_dim=128),
-    "zaya": dict(num_experts_per_tok=1), "gemma3n": dict(num_hidden_layers=4, num_kv_shared_layers=2), "falcon_h1": dict(mamba_d_ssm=64), "minimax": dict(sliding_window=None),
+    "zaya": dict(num_experts_per_tok=1), "gemma3n": dict(num_hidden_layers=4, num_kv_shared_layers=2),
+    "falcon_h1": dict(mamba_d_ssm=64), "minimax": dict(sliding_window=None),
     "olmo_hybrid": dict(linear_num_value_heads=2), "inkling": dict(logits_mup_width_multiplier=1.0),
     "dots3_note": dict(num_key_value_heads=4, shared_experts_intermediate_size=16, **{
         f"swa_{name}": 8 for name in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim")},

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-_backgrounds = weakref.WeakKeyDictionary()      # Figure -> (canvas, its picture without the animated artists)
+_backgrounds = weakref.WeakKeyDictionary()      # Figure -> its picture without the animated artists
 
 
 class Shown(W.VBox):
@@ -32,16 +32,16 @@ def png(figure):
     One draw is enough: `savefig` would draw a figure twice, the first time for its layout alone.
     """
     moving = sorted(figure.findobj(lambda artist: artist.get_animated()), key=lambda artist: artist.get_zorder())
-    if figure not in _backgrounds or not moving:
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        _backgrounds[figure] = canvas, canvas.copy_from_bbox(figure.bbox)
-    canvas, background = _backgrounds[figure]
-    canvas.restore_region(background)
-    for artist in moving:
-        artist.draw(canvas.get_renderer())
+    if not moving or figure not in _backgrounds:
+        FigureCanvasAgg(figure).draw()                      # it becomes figure.canvas
+    if moving:
+        if figure not in _backgrounds:
+            _backgrounds[figure] = figure.canvas.copy_from_bbox(figure.bbox)
+        figure.canvas.restore_region(_backgrounds[figure])
+        for artist in moving:
+            artist.draw(figure.canvas.get_renderer())
     file = io.BytesIO()
-    Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3]).save(file, format="png", compress_level=1)
+    Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3]).save(file, format="png", compress_level=1)
     return file.getvalue()
 
 
