@@ -149,7 +149,7 @@ def appends(sizes):
 # preset: its model in transformers, whose Mamba and Mamba2 have no MLPs, and what makes the sizes equal
 DECODERS = {
     "short-conv": ("Lfm2", {"layer_types": ["conv", "conv", "full_attention"], "block_auto_adjust_ff_dim": False}),
-    "mamba": ("Mamba", {}),
+    "mamba": ("Mamba", {"state_size": 32}),
     "mamba2": ("Mamba2", {"num_heads": 8, "state_size": 32, "n_groups": 1}),
     "griffin": ("RecurrentGemma", {"attention_window_size": 128, "lru_width": 64, "intermediate_size": 256}),
     "gated-delta": ("Qwen3Next", {"mlp_only_layers": [0, 1, 2, 3], "linear_num_key_heads": 2, "linear_key_head_dim": 16,

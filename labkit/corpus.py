@@ -8,7 +8,7 @@ in ten never comes up in training. Texts are a function of a seed.
 
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jill", "Kim", "Leo", "Mia", "Ned", "Olga",
@@ -76,12 +76,13 @@ class Example:
         return 1 / (1 + len(self.others))
 
 
-def draw_facts(rng: random.Random, n: int, held_out: bool | None = None) -> list[Fact]:
+def draw_facts(rng: random.Random, n: int, held_out: bool | None = None, verbs: Sequence[str] = VERBS,
+               colours: Sequence[str] = COLOURS) -> list[Fact]:
     """n facts about different names; held_out: only combinations that training never shows, or only others."""
     facts = []
     for name in rng.sample(NAMES, n):
         while True:
-            fact = Fact(name, rng.choice(VERBS), rng.choice(COLOURS), rng.choice(THINGS))
+            fact = Fact(name, rng.choice(verbs), rng.choice(colours), rng.choice(THINGS))
             if held_out is None or fact.held_out == held_out:
                 facts.append(fact)
                 break
@@ -136,7 +137,7 @@ def same_name(seed: int, facts: int = 4) -> tuple[Example, Example]:
     return one, two
 
 
-def training_text(rng: random.Random, facts: int, again: float = 0.0) -> list[tuple[str, bool]]:
+def training_text(rng: random.Random, facts: int, again: float = 0.0, alike: float = 0.0) -> list[tuple[str, bool]]:
     """A text for training in parts, and which parts follow from what stands before.
 
     Every fact is told once, and asked in any order, mostly after all are told, else in turns.
@@ -146,8 +147,12 @@ def training_text(rng: random.Random, facts: int, again: float = 0.0) -> list[tu
         facts: how many people.
         again: chance that a fact that was asked may be asked once more. At 0 each is asked once, and the last answers
             can be found by what is left over.
+        alike: chance that all do the same, and chance that their things have only two colours. Where verbs and colours
+            differ, a model can find a fact by its verb and a thing by its colour, and never learns to look at the name.
     """
-    told, parts, left, asked = [], [], draw_facts(rng, facts, held_out=False), 0
+    verbs = rng.sample(VERBS, 1) if alike and rng.random() < alike else VERBS
+    colours = rng.sample(COLOURS, 2) if alike and rng.random() < alike else COLOURS
+    told, parts, left, asked = [], [], draw_facts(rng, facts, False, verbs, colours), 0
     early = rng.choice((0.0, 0.0, 0.0, 0.3))               # with few facts open, a guess at the newest one pays too well
     while left or told and asked < facts + 2:
         if left and (not told or rng.random() >= early):

@@ -47,7 +47,7 @@ class ModelConfig:
 def presets(name: str, hidden: int = 64) -> list[tuple[str, dict]]:
     """The layers of a preset, see `PRESETS`."""
     short = ("short_conv", {"conv_L_cache": 3})
-    mamba = ("mamba", {"state_size": 16})
+    mamba = ("mamba", {"state_size": 32})
     mamba2 = ("mamba2", {"head_dim": 16, "state_size": 32})
     griffin = ("griffin", {"num_attention_heads": 4})
     delta = ("gated_delta", {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from .corpus import training_text
 from .files import data_folder
-from .mixers import Attention, GatedDeltaNet
+from .mixers import Attention, GatedDeltaNet, Mamba2Mixer, MambaMixer
 from .mixers.attention import angles, rotate
 from .mixers.mamba import first_dt
 from .model import HybridLM
@@ -27,7 +27,8 @@ RECIPES = {         # preset: highest learning rate, steps, most people in a tex
     "mamba": (1e-2, 3000, 5, 1), "mamba2": (1e-2, 3000, 5, 1), "griffin": (4e-3, 3000, 5, 1),
     "gated-delta": (8e-3, 3500, 6, 3), "attention": (4e-3, 5000, 6, 3), "hybrid": (6e-3, 3000, 5, 1)}
 TRAINED = tuple(RECIPES)                # those whose weights are in data/
-TEXTS, AGAIN, WARM_UP = 32, 0.6, 100        # texts a step, chance of a second question, steps of a rising rate
+TEXTS, AGAIN, ALIKE, WARM_UP = 32, 0.6, 0.5, 100    # texts a step, chances (`training_text`), steps of a rising rate
+LATE = 0.4                              # share of the steps
 
 
 def span(done: float, most: int = 5, late: int = 1) -> tuple[int, int]:
@@ -36,10 +37,11 @@ def span(done: float, most: int = 5, late: int = 1) -> tuple[int, int]:
     Few come first: weights that cannot find a fact among two do not learn to find it among six. Five are reached after
     three eighths of the run, six after a quarter of it. Some models profit when texts of few people go later (`late`).
     """
-    return 1 if done < 0.4 else late, min(most, 2 + int((8 if most < 6 else 16) * done))
+    return 1 if done < LATE else late, min(most, 2 + int((8 if most < 6 else 16) * done))
 
 
-def batch(seed: int, step: int, fewest: int = 1, most: int = 5, room: int = 120) -> tuple[Tensor, Tensor]:
+def batch(seed: int, step: int, fewest: int = 1, most: int = 5, alike: float = 0.0, room: int = 120
+          ) -> tuple[Tensor, Tensor]:
     """Token ids (TEXTS, L + 1), and the weight of each target in the loss (TEXTS, L); L is at most `room`.
 
     All texts of a batch tell of the same number of people. In half of them a fact may be asked again.
@@ -47,7 +49,7 @@ def batch(seed: int, step: int, fewest: int = 1, most: int = 5, room: int = 120)
     rng = random.Random(f"{seed} {step}")
     rows, people = [], rng.randint(fewest, most)
     for _ in range(TEXTS):
-        parts = training_text(rng, people, rng.choice((0.0, AGAIN)))
+        parts = training_text(rng, people, rng.choice((0.0, AGAIN)), alike)
         found = tokenizer().encode_batch([part for part, _ in parts])
         ids = [token for part in found for token in part.ids]
         weights = [float(follows) for part, (_, follows) in zip(found, parts) for _ in part.ids]
@@ -90,7 +92,8 @@ def train(preset: str, steps: int | None = None, seed: int = 0, folder: Path | N
     bar = tqdm(range(first, steps), initial=first, total=steps, desc=preset, mininterval=5)
     for step in bar:
         optimizer.param_groups[0]["lr"] = rate * min((step + 1) / WARM_UP, 1 - step / steps)
-        loss = loss_of(model, *batch(seed, step, *span(step / steps, most, late), room=20 * most + 20))
+        alike = ALIKE if step / steps >= LATE else 0.0
+        loss = loss_of(model, *batch(seed, step, *span(step / steps, most, late), alike, room=20 * most + 20))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -124,6 +127,8 @@ def starting(model: HybridLM, seed: int) -> HybridLM:
             weight.copy_(torch.linspace(-4.5, 1, len(weight)))
     mixers = [layer.mixer for layer in model.layers]
     for mixer in mixers:
+        if isinstance(mixer, (MambaMixer, Mamba2Mixer)):
+            mixer.A_log.copy_(torch.linspace(-3.5, 0, mixer.A_log.shape[-1]).expand_as(mixer.A_log))
         if isinstance(mixer, GatedDeltaNet):
             mixer.dt_bias.copy_(first_dt(len(mixer.dt_bias), 0.001, 0.1, 1e-4, generator))
     attention = [mixer for mixer in mixers if isinstance(mixer, Attention)]

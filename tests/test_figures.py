@@ -6,11 +6,14 @@ import weakref
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.transforms import Affine2D
 from PIL import Image, ImageChops
 
 from labkit.conv import causal_conv
 from labkit.figures import ConvWindow, Panel, conv_window, error_sizes, who_wrote
+from labkit.figures.boxes import letters
 from labkit.figures.conv_window import KINDS, cut, kinds, label, positions, say_cut, trace
 from labkit.figures.error_sizes import measure
 from labkit.lesson import exercise_01
@@ -104,11 +107,29 @@ def test_who_wrote_takes_marks_words_and_any_sizes():
     figure, said = who_wrote(panels, {(0, 0, 0), (0, 0, 1), (1, 0, 29)}, {"p": "padding"})
     assert said == ("A: 2 wrong slots at “now” (x, slot 2), written by padding, some by nobody. "
                     "B: 1 wrong slot at “now” (slot 30), written by padding.")
-    assert [text.get_text() for text in figure.axes[0].texts] == ["p", "–", "x", "", "now", "a"]
+    assert [text.get_text() for text in figure.texts] == ["x", "", "now", "a", *[""] * 30, "now", "b"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p = padding", "wrong slot"]
     assert who_wrote(panels)[1] == "A: no wrong slot. B: no wrong slot."            # other shapes are not compared
     with pytest.raises(ValueError, match="2 slots, but its rows of writers have .1. entries"):
         Panel("c", ["x", "y"], ["now"], [["p"]])
+
+
+@pytest.mark.parametrize("weight", ["normal", "bold"])
+def test_letters_stand_where_matplotlib_would_put_them(weight):
+    items = [(0, 0, "A"), (1, 0, "–"), (2, 0, "C+pad"), (3, 0, "h"), (0, 1, "12"), (2, 1, "t0"), (3, 1, "C+")]
+    grid = Affine2D().scale(.9, -.6).translate(.5, 1)
+    drawn, wanted = Figure((3.8, 1.4), dpi=100), Figure((3.8, 1.4), dpi=100)
+    drawn.add_artist(letters(items, grid, weight, transform=drawn.dpi_scale_trans))
+    for x, y, text in items:
+        wanted.text(x, y, text, transform=grid + wanted.dpi_scale_trans, ha="center", va="center", fontsize=9.5,
+                    fontweight=weight)
+    found, known = (ImageChops.invert(Image.open(io.BytesIO(png(figure))).convert("L")) for figure in (drawn, wanted))
+    for x, y, text in items:
+        middle = grid.transform((x, y)) * 100
+        cell = [round(float(v)) for v in (middle[0] - 40, 140 - middle[1] - 25, middle[0] + 40, 140 - middle[1] + 25)]
+        there, ink = found.crop(cell), known.crop(cell)
+        inside = there.point(lambda v: 255 * (v > 90)).getbbox(), ink.point(lambda v: 255 * (v > 90)).getbbox()
+        assert None not in inside and max(abs(a - b) for a, b in zip(*inside)) <= 2, (text, inside)
 
 
 @pytest.mark.parametrize("drawn", [conv_window(lesson.zeros_for_the_past, 4, 1, 3),

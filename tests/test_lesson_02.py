@@ -104,7 +104,14 @@ def clock_first(layers, x, position, cache):
     return y
 
 
-NAMED = {"trusts the caller": [no_comparison], "catches gaps, not repeats": [only_ahead],
+def no_clock(layers, x, position, cache):
+    if position != cache["length"]:
+        raise PositionError("wrong")
+    y, cache["states"] = through(layers, x, cache["states"])
+    return y
+
+
+NAMED = {"the clock stands still": [no_clock], "trusts the caller": [no_comparison], "catches gaps, not repeats": [only_ahead],
          "a loud fault made silent": [not_when_empty], "counts calls, not tokens": [counts_calls],
          "half done": [stores_in_the_loop, clock_first, exercise_02.writes_as_it_goes]}
 

@@ -73,7 +73,15 @@ def keeps_going(agrees, n):
     return worst
 
 
-NAMED = {"only chunks of 1 are tried": decode, "only halves are tried": halves,
+def range_to_n(agrees, n):
+    for total in range(2, n):
+        for a in range(1, total):
+            if not agrees([a, total - a]):
+                return [a, total - a]
+    return None
+
+
+NAMED = {"cuts of n tokens are not tried": range_to_n, "only chunks of 1 are tried": decode, "only halves are tried": halves,
          "the first piece is looped over before the total": nested, "the last failure is returned": keeps_going}
 
 

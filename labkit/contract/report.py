@@ -114,5 +114,6 @@ class Report:
             about = str(f).split(f.verdict, 1)[1].lstrip(": ")
             lines.append(f"<tr>{cell(f.law)}{cell(f'{mark} {f.verdict}', f'background:{colour};color:#000')}"
                          f"{cell(about or f.says)}</tr>")
-        return (f"<p>{html.escape(self.sentence)}</p><table><thead><tr><th>law</th><th>verdict</th>"
-                f"<th>evidence</th></tr></thead><tbody>{''.join(lines)}</tbody></table>")
+        heads = "".join(f'<th style="text-align:left">{name}</th>' for name in ("law", "verdict", "evidence"))
+        return (f"<p>{html.escape(self.sentence)}</p><table><thead><tr>{heads}</tr></thead>"
+                f"<tbody>{''.join(lines)}</tbody></table>")

@@ -54,7 +54,7 @@ def last_k_minus_1():
     same = [bool((causal_conv(x[..., 6 - n:], torch.zeros(1, 3, 3).double(), weight)[0][..., n:] - wanted).abs().max()
                  < 1e-12) for n in (2, 3, 4)]
     verdict = "partly" if same == [False, True, True] else "wrong"
-    return verdict, "Right outputs with K-2, K-1, K columns kept: " + ", ".join("yes" if ok else "no" for ok in same) + "."
+    return verdict, "K = 4. Right outputs with 2, 3, 4 columns kept: " + ", ".join("yes" if ok else "no" for ok in same) + "."
 
 
 @advise("dropped-chunk.fixes-seq-len", "It repairs use_cache with more than one token.", "partly",

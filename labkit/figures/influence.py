@@ -7,10 +7,12 @@ light above the diagonal. Each map is compared with the first one, which is the 
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.transforms import Affine2D
 
-from .boxes import boxes
+from .boxes import boxes, letters
 from .conv_window import positions, say_cut
 
+WIDE = 9.6          # inches
 DECADES = 4         # of brightness; what is weaker than that, but not zero, gets the darkest shade that is not black
 MARKS = {"missing": ("#56B4E9", "xx"), "too much": ("#009E73", "++")}       # text: colour, hatch
 
@@ -70,23 +72,28 @@ def influence(panels):
         panels: (name, run, sizes) each; the first one is the reference. See `measure`.
     """
     maps = [measure(run, sizes) for _, run, sizes in panels]
-    figure, wide = Figure((9.6, 8.2 / len(panels) + 1.2), dpi=100), 1 / len(panels)
-    high = figure.get_figheight()
+    side = WIDE / len(panels) - .67                                         # inches, of one map
+    figure = Figure((WIDE, side + 1.32), dpi=100)
+    ax = figure.add_axes((0, 0, 1, 1))                                      # one page in inches: axes are slow to make
+    ax.set_axis_off()
     for place, ((name, _, sizes), found) in enumerate(zip(panels, maps)):
-        ax = figure.add_axes((wide * place + .055, .75 / high, wide - .07, 1 - 1.25 / high))
+        left, bottom, length = .53 + place * WIDE / len(panels), .77, len(found)
+        grid = Affine2D().translate(.5, .5).scale(side / length, -side / length).translate(left, bottom + side)
         light = (found / maps[0].max()).log10().clamp(-DECADES, 0).masked_fill(found == 0, -1.25 * DECADES)
-        ax.imshow(light.numpy(), cmap="inferno", vmin=-1.25 * DECADES, vmax=.3)
+        ax.imshow(light.numpy(), cmap="inferno", vmin=-1.25 * DECADES, vmax=.3,
+                  extent=(left, left + side, bottom, bottom + side))
         for cells, (colour, hatch) in zip(compare(found, maps[0]), MARKS.values()):
             places = cells.nonzero().flip(1).tolist()                                           # (input, output) each
-            ax.add_artist(boxes(places, .5, .5, fc="none", ec=colour, hatch=hatch, lw=0))
-        edges = [sum(sizes[:i]) - .5 for i in range(1, len(sizes))]
-        ax.hlines(edges, -.5, len(found) - .5, color="white", lw=1.5, linestyles=(0, (2, 1)))
-        ax.set_title(f"{name}\n{say_cut(sizes)}", fontsize=10)
-        ax.set(xticks=range(0, len(found), 4), yticks=range(0, len(found), 4))
-        ax.tick_params(labelsize=9)
-        ax.set_xlabel("input", fontsize=9.5, labelpad=1)
-        if not place:
-            ax.set_ylabel("output", fontsize=9.5, labelpad=1)
+            ax.add_artist(boxes(places, .5, .5, fc="none", ec=colour, hatch=hatch, lw=0, transform=grid + ax.transData))
+        edges = [bottom + side * (1 - sum(sizes[:i]) / length) for i in range(1, len(sizes))]
+        ax.hlines(edges, left, left + side, color="white", lw=1.5, linestyles=(0, (2, 1)))
+        ax.text(left + side / 2, bottom + side + .06, f"{name}\n{say_cut(sizes)}", fontsize=10, ha="center")
+        ticks = [(t, length - .5 + .11 * length / side, str(t)) for t in range(0, length, 4)]
+        ticks += [(-.5 - .11 * length / side, t, str(t)) for t in range(0, length, 4)]
+        ticks += [(length / 2 - .5, length - .5 + .27 * length / side, "input")]
+        ax.add_artist(letters(ticks, grid, size=9, transform=ax.transData))
+    ax.text(.2, bottom + side / 2, "output", fontsize=9, rotation=90, ha="center", va="center")
+    ax.set(xlim=(0, WIDE), ylim=(0, side + 1.32), aspect="auto")
     handles = [Patch(fc="#FCA50A", ec="#333333", label="light: depends"), Patch(fc="black", label="black: does not")]
     handles += [Patch(fc="black", ec=colour, hatch=hatch, lw=0, label=text) for text, (colour, hatch) in MARKS.items()]
     figure.legend(handles=handles, loc="lower center", ncols=4, fontsize=9.5, frameon=False, handlelength=2.2)

@@ -5,9 +5,11 @@ A slice is run on a prompt whose tokens are their own positions, so what it retu
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.transforms import Affine2D
 
-from .boxes import boxes
+from .boxes import boxes, letters
 from .conv_window import positions
 
 KINDS = {
@@ -57,23 +59,25 @@ def position_line(cuts, prompt, cached):
         prompt, cached: how many tokens the prompt has and the cache holds; the same tokens, as far as both go.
     """
     figure = Figure((9.6, 1.0 + .62 * len(cuts)), dpi=100)
-    ax = figure.add_axes((.33, .62 / figure.get_figheight(), .65, 1 - .95 / figure.get_figheight()))
+    grid = Affine2D().translate(.5, .5).scale(6.24 / (max(prompt, cached) + 3), -.62).translate(
+        3.17, .66 + .62 * len(cuts))                                                    # (position, row) to inches
     runs = {name: measure(cut, prompt, cached) for name, cut in cuts.items()}
-    places = {kind: [] for kind in KINDS}
-    for row, (keep, fed) in enumerate(runs.values()):
-        for t, kind in enumerate(kinds(keep, fed, prompt)):
-            places[kind].append((t, row))
-            ax.text(t, row, t, ha="center", va="center", fontsize=9.5, bbox={"fc": "white", "ec": "none", "pad": 1.2})
-        if not fed:
-            ax.text(max(prompt, keep) - .3, row, " nothing is fed", va="center", fontsize=9.5, color="#A04000")
+    tokens = [(t, row, kind) for row, (keep, fed) in enumerate(runs.values())
+              for t, kind in enumerate(kinds(keep, fed, prompt))]
+    style = {"transform": grid + figure.dpi_scale_trans}
     for kind, (_, colour, hatch) in KINDS.items():
-        ax.add_artist(boxes(places[kind], .46, .36, fc=colour, ec="#333333", hatch=hatch, lw=.6))
-    ax.set(xlim=(-.5, max(prompt, cached) + 2.5), ylim=(len(cuts) - .5, -.5), xticks=[], yticks=range(len(cuts)),
-           yticklabels=list(cuts))
-    ax.axvline(prompt - .5, color="black", lw=2, ls=(0, (2, 1)))
-    ax.set_title(f"prompt of {prompt} tokens (dashed line: its end), {cached} in the cache", fontsize=10.5, loc="left")
-    ax.tick_params(length=0, labelsize=9.5)
-    ax.spines[:].set_visible(False)
+        places = [(t, row) for t, row, found in tokens if found == kind]
+        figure.add_artist(boxes(places, .46, .36, fc=colour, ec="#333333", hatch=hatch, lw=.6, **style))
+    figure.add_artist(boxes([(t, row) for t, row, _ in tokens], .15, .17, fc="white", lw=0, **style))
+    figure.add_artist(letters([(t, row, str(t)) for t, row, _ in tokens], grid, transform=figure.dpi_scale_trans))
+    for row, (name, (keep, fed)) in enumerate(runs.items()):
+        figure.text(-.6, row, name, ha="right", va="center", fontsize=9.5, **style)
+        if not fed:
+            figure.text(max(prompt, keep) - .3, row, " nothing is fed", va="center", fontsize=9.5, color="#A04000",
+                        **style)
+    figure.add_artist(Line2D([prompt - .5] * 2, [-.5, len(cuts) - .5], color="black", lw=2, ls=(0, (2, 1)), **style))
+    figure.text(-.5, -.6, f"prompt of {prompt} tokens (dashed line: its end), {cached} in the cache", fontsize=10.5,
+                **style)
     figure.legend(handles=[Patch(fc=c, ec="#333333", hatch=h, label=text) for text, c, h in KINDS.values()],
                   loc="lower center", ncols=5, fontsize=9, frameon=False, handlelength=1.8, columnspacing=1)
     return figure, f"{prompt} prompt tokens, {cached} in the cache. " + " ".join(

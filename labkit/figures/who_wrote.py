@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.transforms import Affine2D
 
-from .boxes import boxes
+from .boxes import boxes, letters
 
 PALETTE = ("#56B4E9", "#F0C05A", "#009E73", "#CC79A7", "#E6E6E6", "#F0E442", "#7FA8C9", "#C9A27F")
 WRONG = "#D55E00"
@@ -67,33 +68,35 @@ def who_wrote(panels, marks=None, words=None):
     for index, (panel, height) in enumerate(zip(panels, heights)):
         wide = WIDE * (len(panel.slots) / sum(len(p.slots) for p in panels) if side else 1)
         labels = .25 + .075 * max(map(len, panel.times))
-        ax = figure.add_axes(((left + labels) / WIDE, 1 - (at + height) / high, (wide - labels - .1) / WIDE,
-                              CELL * len(panel.times) / high))
-        _draw(ax, panel, colours, {(t, s) for p, t, s in marks if p == index})
+        grid = Affine2D().translate(.5, .5).scale((wide - labels - .1) / len(panel.slots), -CELL).translate(
+            left + labels, high - at - HEAD)                                            # (slot, time) to inches
+        _draw(figure, grid, panel, colours, {(t, s) for p, t, s in marks if p == index})
         at, left = (at, left + wide) if side else (at + height, left)
     if legend:
         figure.legend(handles=legend, loc="lower center", ncols=min(5, len(legend)), fontsize=9.5, frameon=False)
     return figure, say_writers(panels, marks, words)
 
 
-def _draw(ax, panel, colours, marks):
-    ax.set(xlim=(-.5, len(panel.slots) - .5), ylim=(len(panel.times) - .5, -.5))
-    ax.set_axis_off()
-    cells = [(t, s, writer) for t, row in enumerate(panel.writers) for s, writer in enumerate(row)]
+def _draw(figure, grid, panel, colours, marks):
+    inches = figure.dpi_scale_trans
+    cells = [(s, t, writer) for t, row in enumerate(panel.writers) for s, writer in enumerate(row)]
     for writer, colour in (*colours.items(), (None, "white")):
-        places = [(s, t) for t, s, wrote in cells if wrote == writer]
-        ax.add_artist(boxes(places, .46, .44, fc=colour, ec="#333333", lw=.6))
-    ax.add_artist(boxes([(s, t) for t, s in marks], .44, .42, fill=False, ec=WRONG, hatch="xxx", lw=2.5))
-    for t, s, writer in cells:
-        wrong = (t, s) in marks
-        ax.text(s, t, "–" if writer is None else writer, ha="center", va="center", fontsize=9.5,
-                fontweight="bold" if wrong else "normal",
-                bbox={"fc": "white", "ec": "none", "pad": 1.2} if wrong else None)
+        places = [(s, t) for s, t, wrote in cells if wrote == writer]
+        figure.add_artist(boxes(places, .46, .44, fc=colour, ec="#333333", lw=.6, transform=grid + inches))
+    wrong = [(s, t) for t, s in sorted(marks)]
+    figure.add_artist(boxes(wrong, .44, .42, fill=False, ec=WRONG, hatch="xxx", lw=2.5, transform=grid + inches))
+    for s, t in wrong:                                                  # a white ground, as wide as the name on it
+        half = (.06 + .04 * len(panel.writers[t][s] or "–")) / grid.get_matrix()[0, 0]
+        figure.add_artist(boxes([(s, t)], half, .3, fc="white", lw=0, transform=grid + inches))
+    for weight, marked in (("normal", False), ("bold", True)):
+        named = [(s, t, "–" if writer is None else writer) for s, t, writer in cells if ((t, s) in marks) == marked]
+        figure.add_artist(letters(named, grid, weight, transform=inches))
     for s, label in enumerate(panel.slots):
-        ax.text(s, -.58, label, ha="center", va="bottom", fontsize=9.5)
+        figure.text(s, -.58, label, ha="center", va="bottom", fontsize=9.5, transform=grid + inches)
     for t, label in enumerate(panel.times):
-        ax.text(-.58, t, label, ha="right", va="center", fontsize=9.5)
-    ax.text(-.46, -.58 - .24 / CELL, panel.name, va="bottom", fontsize=11, fontweight="bold")
+        figure.text(-.58, t, label, ha="right", va="center", fontsize=9.5, transform=grid + inches)
+    figure.text(-.46, -.58 - .24 / CELL, panel.name, va="bottom", fontsize=11, fontweight="bold",
+                transform=grid + inches)
 
 
 def say_writers(panels, marks, words):

@@ -174,6 +174,12 @@ def counts_calls(function):
     return takes(function, SINGLE) and takes(function, Calls(LEGAL.calls[:1])) and not takes(function, LEGAL)
 
 
+def stands_still(function):
+    """Is a first call accepted, its states stored, and the length left at 0?"""
+    (did, _, y, _, left, _), = play(function, Calls(LEGAL.calls[:1]))
+    return did == "taken" and y is not None and left.startswith("cache['length'] is 0")
+
+
 EXERCISE = Exercise(
     id="02.run_layers", solution=run_layers, attempt=attempt, small=small, fresh=fresh, shown=(),
     proof="fitting calls, skipped, repeated and stale positions, layers that fail, and fresh random rows of calls",
@@ -188,6 +194,8 @@ EXERCISE = Exercise(
                 lambda f: accepted(f) == [True, False, False, False]),
         Misstep("counts calls, not tokens", "5 tokens, then 3, then 4 are refused, although they fit. The clock goes "
                 "on by the number of tokens, x.shape[1], not by one.", counts_calls),
+        Misstep("the clock stands still", "The states move on, cache['length'] does not, so no call fits behind the "
+                "first one. Add the number of tokens to it, x.shape[1].", stands_still),
         Misstep("half done", "When a layer fails, the layers before it have moved and the others have not. The same "
                 "call again gives them the token twice. Collect the new states, and store all of them at the end.",
                 lambda f: [not left for *_, left, _ in play(f, CRASH)] == [True, False]),

@@ -29,6 +29,11 @@ def last_failure(agrees, n):
     return next((cut for cut in reversed(cuts) if not agrees(cut)), None)
 
 
+def stops_early(agrees, n):
+    """Faulty: never tries the cuts of n tokens."""
+    return smallest_failure(agrees, n - 1)
+
+
 # The exercise ------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
@@ -107,6 +112,8 @@ EXERCISE = Exercise(
         misstep("the first piece is looped over before the total", "Smallest means fewest tokens. With the first piece "
                 "in the outer loop, [1, 6] comes before [2, 3].", first_in_order),
         misstep("the last failure is returned", "Go from short to long and stop at the first failure.", last_failure),
+        misstep("cuts of n tokens are not tried", "range(2, n) ends at n - 1. A failing cut may have n tokens.",
+                stops_early),
     ),
     hints=(
         "Where to look: in which order do you meet the cuts? Which number has to grow slowest?",

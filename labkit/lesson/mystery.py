@@ -292,7 +292,12 @@ def judge(found, wanted, own):
     bad = ((found.double() - wanted.double()).abs() > LIMIT * scale).flatten(2).any(-1)                 # (B, L)
     return ("same" if error <= max(4 * own, 1e-8) else "differs",
             (f"{strip(bad)}  (X: apart by more than {LIMIT} of the largest output)",
-             f"largest difference {below(error)}; an uncut run's own rounding {below(own)}"))
+             f"largest difference {share(error)}; an uncut run's own rounding {below(own)}"))
+
+
+def share(error):
+    """An error as a share of the largest output: a small one by its power of ten, a large one as it is."""
+    return below(error) if error < 0.1 else f"{error:.1g} times the largest output"
 
 
 def coarse(evidence, sizes):

@@ -31,7 +31,8 @@ def png(figure):
 
     One draw is enough: `savefig` would draw a figure twice, the first time for its layout alone.
     """
-    moving = sorted(figure.findobj(lambda artist: artist.get_animated()), key=lambda artist: artist.get_zorder())
+    moving = sorted((artist for ax in figure.axes for artist in (*ax.patches, *ax.collections, *ax.texts)
+                     if artist.get_animated()), key=lambda artist: artist.get_zorder())   # `findobj` would make ticks
     if not moving or figure not in _backgrounds:
         FigureCanvasAgg(figure).draw()                      # it becomes figure.canvas
     if moving:

@@ -182,10 +182,10 @@ questions["fixed"].ask()
 outcome = advice.get("padding-continued.fixed").run()
 questions["fixed"].reveal(outcome.verdict, outcome.evidence)
 
-# %% tags=["predict"]
+# %% tags=["predict", "deeper"]
 questions["left"].ask()
 
-# %%
+# %% tags=["deeper"]
 outcome = advice.get("padding-continued.left").run()
 questions["left"].reveal(outcome.verdict, outcome.evidence)
 

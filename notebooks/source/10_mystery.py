@@ -111,24 +111,24 @@ lesson.EXERCISE.help(smallest_failure)
 lesson.prove(smallest_failure)                                              # on real faults of the catalogue
 
 # %% [markdown]
-# A search that feeds one token at a time behind the prompt finds none of the chunk faults. That is how most tests of
-# real libraries look.
+# Feeding one token at a time behind the prompt, as most tests of real libraries do, finds none of the chunk faults.
 #
 # ## 4. Two more cases
 #
-# Not every case has a fault. Read the line about sizes in each result: how large is the difference, and how large is
-# the rounding of an uncut run, both as a share of the largest output? A strip of X means "apart by more than a fixed
-# limit", no more. (Lesson 01, section 5.) The table calls a piece wrong only when it is apart by more than the rounding
-# explains.
+# Not every case has a fault. Read the line about sizes in each result: the difference, and the rounding of an uncut
+# run, both as a share of the largest output. An X means "apart by more than a fixed limit", no more (lesson 01,
+# section 5). The table calls a piece wrong only when rounding does not explain it.
 #
 # Here are the suspects. Some of them no cut finds: which experiment would?
 
-# %% tags=["predict"]
+# %%
 for case in lesson.cases(SEED)[1:]:
     print(case.title, case.lineup(), sep="\n", end="\n\n")
+
+# %% tags=["predict", "deeper"]
 lesson.cases(SEED)[1].foretell("conv-half-lost", "zero", "conv").ask()
 
-# %%
+# %% tags=["deeper"]
 case = lesson.cases(SEED)[1]
 result = case.shows("conv-half-lost", "zero", "conv").outcome
 case.foretell("conv-half-lost", "zero", "conv").reveal(result)
@@ -212,14 +212,14 @@ questions["cut"].reveal(lesson.counterexample("split"))
 lesson.case_file("split")
 
 # %% [markdown]
-# Run the program in a terminal, in that folder: `python case_mamba_split.py`. Warnings may come first. The last line is
-# the one that counts: the largest error, and the largest output. Without the fault the error would be rounding.
+# Run the program in a terminal, in that folder: `python case_mamba_split.py`. Its last line counts: the largest error,
+# and the largest output. Without the fault the error would be rounding.
 #
-# **Before you send it.** Search the issues first: this fault may be known. It is, in another project: a kernel of
-# state-spaces/mamba takes no starting state, and transformers starts from zeros as that kernel does. (PR 488 there
-# would give it one.) Do not file what is known. If it is new, give the version, the smallest counterexample and the
-# program, and say what you expected. The newest release is not always the safe one: this model raised an error up to 5.14 and
-# has been silently wrong since 5.15.
+# **Before you send it.** Search the issues first; do not file what is known. This fault is, in another project: a kernel
+# of state-spaces/mamba takes no starting state, and transformers starts from zeros as that kernel does. (PR 488 there
+# would give it one.) If it is new, give the version, the smallest counterexample and the program, and say what you
+# expected. The newest release is not always the safe one: this model raised an error up to 5.14 and has been silently
+# wrong since 5.15.
 #
 # ## 7. Use it elsewhere
 #
