@@ -7,6 +7,7 @@ same weights. The loss looks at the answers alone: the model must use the text.
 import argparse
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,33 +24,51 @@ from .model import HybridLM
 from .recall import accuracy
 from .tokenizer import tokenizer
 
-RECIPES = {         # preset: highest learning rate, steps, most people in a text, fewest of them late in the run
-    "mamba": (1e-2, 3000, 5, 1), "mamba2": (1e-2, 3000, 5, 1), "griffin": (4e-3, 3000, 5, 1),
-    "gated-delta": (8e-3, 3500, 6, 3), "attention": (4e-3, 5000, 6, 3), "hybrid": (6e-3, 3000, 5, 1)}
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one preset is trained.
+
+    Attributes:
+        rate: the highest learning rate. steps: how many.
+        fewest: people in a text, in the first LATE of the steps and after them. most: of them, later in the run.
+        alike: see `training_text`.
+    """
+
+    rate: float
+    steps: int
+    fewest: tuple[int, int] = (2, 2)
+    most: int = 5
+    alike: float = 0.5
+
+
+RECIPES = {
+    "mamba": Recipe(1e-2, 3500), "mamba2": Recipe(1e-2, 3000), "griffin": Recipe(4e-3, 3000),
+    "hybrid": Recipe(6e-3, 3000), "attention": Recipe(4e-3, 5000, (1, 3), 6, 0.0),
+    "gated-delta": Recipe(8e-3, 3500, (1, 3), 6, 0.0)}
 TRAINED = tuple(RECIPES)                # those whose weights are in data/
-TEXTS, AGAIN, ALIKE, WARM_UP = 32, 0.6, 0.5, 100    # texts a step, chances (`training_text`), steps of a rising rate
+TEXTS, AGAIN, WARM_UP = 32, 0.6, 100    # texts a step, a chance (`training_text`), steps of a rising rate
 LATE = 0.4                              # share of the steps
 
 
-def span(done: float, most: int = 5, late: int = 1) -> tuple[int, int]:
+def span(recipe: Recipe, done: float) -> tuple[int, int]:
     """The fewest and the most people of a text when this share of the steps is done.
 
     Few come first: weights that cannot find a fact among two do not learn to find it among six. Five are reached after
-    three eighths of the run, six after a quarter of it. Some models profit when texts of few people go later (`late`).
+    three eighths of the run, six after a quarter of it.
     """
-    return 1 if done < LATE else late, min(most, 2 + int((8 if most < 6 else 16) * done))
+    return recipe.fewest[done >= LATE], min(recipe.most, 2 + int((8 if recipe.most < 6 else 16) * done))
 
 
-def batch(seed: int, step: int, fewest: int = 1, most: int = 5, alike: float = 0.0, room: int = 120
-          ) -> tuple[Tensor, Tensor]:
-    """Token ids (TEXTS, L + 1), and the weight of each target in the loss (TEXTS, L); L is at most `room`.
+def batch(seed: int, step: int, recipe: Recipe = Recipe(0, 1), done: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Token ids (TEXTS, L + 1), and the weight of each target in the loss (TEXTS, L); L is at most 20 a person + 20.
 
-    All texts of a batch tell of the same number of people. In half of them a fact may be asked again.
+    All texts of a batch tell of the same number of people, see `span`. In half of them a fact may be asked again.
     """
-    rng = random.Random(f"{seed} {step}")
-    rows, people = [], rng.randint(fewest, most)
+    rng, room = random.Random(f"{seed} {step}"), 20 * recipe.most + 20
+    rows, people = [], rng.randint(*span(recipe, done))
     for _ in range(TEXTS):
-        parts = training_text(rng, people, rng.choice((0.0, AGAIN)), alike)
+        parts = training_text(rng, people, rng.choice((0.0, AGAIN)), recipe.alike)
         found = tokenizer().encode_batch([part for part, _ in parts])
         ids = [token for part in found for token in part.ids]
         weights = [float(follows) for part, (_, follows) in zip(found, parts) for _ in part.ids]
@@ -77,10 +96,10 @@ def train(preset: str, steps: int | None = None, seed: int = 0, folder: Path | N
         folder: where an interrupted run is kept and the curve is drawn; None: neither.
         every: steps between two measurements of accuracy, each of which is also a point to go on from.
     """
-    rate, planned, most, late = RECIPES[preset]
-    steps = steps or planned
+    recipe = RECIPES[preset]
+    steps = steps or recipe.steps
     model = starting(HybridLM.preset(preset, vocab_size=tokenizer().get_vocab_size(), seed=seed), seed).train()
-    optimizer = torch.optim.AdamW(model.parameters(), rate, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), recipe.rate, betas=(0.9, 0.98), weight_decay=0.01)
     history: list[tuple[int, float, float]] = []                                    # step, loss, accuracy
     first = 0
     kept = None if folder is None else folder / f"{preset}-{seed}-{steps}.pt"
@@ -91,9 +110,8 @@ def train(preset: str, steps: int | None = None, seed: int = 0, folder: Path | N
         first, history = saved["step"], saved["history"]
     bar = tqdm(range(first, steps), initial=first, total=steps, desc=preset, mininterval=5)
     for step in bar:
-        optimizer.param_groups[0]["lr"] = rate * min((step + 1) / WARM_UP, 1 - step / steps)
-        alike = ALIKE if step / steps >= LATE else 0.0
-        loss = loss_of(model, *batch(seed, step, *span(step / steps, most, late), alike, room=20 * most + 20))
+        optimizer.param_groups[0]["lr"] = recipe.rate * min((step + 1) / WARM_UP, 1 - step / steps)
+        loss = loss_of(model, *batch(seed, step, recipe, step / steps))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
