@@ -44,12 +44,20 @@ def test_the_loss_looks_at_answers_alone():
 
 
 def test_few_people_first():
-    spans = [span(step / 100, 6, 3) for step in range(100)]
-    assert spans[0] == (1, 2) and spans[-1] == (3, 6) and spans == sorted(spans)
-    for step in (0, 99):
-        names = {len({name for name in NAMES if name in tokenizer().decode(row.tolist())})
-                 for row in batch(0, step, *spans[step], room=140)[0]}
-        assert min(names) >= spans[step][0] and max(names) <= spans[step][1]
+    for recipe, first, last in ((RECIPES["mamba"], (2, 2), (2, 5)), (RECIPES["attention"], (1, 2), (3, 6))):
+        spans = [span(recipe, step / 100) for step in range(100)]
+        assert spans[0] == first and spans[-1] == last and spans == sorted(spans)
+        for step in (0, 99):
+            names = {len({name for name in NAMES if name in tokenizer().decode(row.tolist())})
+                     for row in batch(0, step, recipe, step / 100)[0]}
+            assert min(names) >= spans[step][0] and max(names) <= spans[step][1]
+
+
+def test_memories_start_with_many_lengths():
+    for preset in ("mamba", "mamba2"):
+        slow = starting(HybridLM.preset(preset, 32), 0).layers[0].mixer.A_log.detach().exp()
+        assert torch.equal(slow, slow.sort(-1).values)
+        assert slow.min() < 0.05 and slow.max() == 1, "the longest is more than twenty times as long as the shortest"
 
 
 def test_first_heads_look_back():
