@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..contract.subjects import MixerSubject, Subject
-from ..model import HybridLM
 
 
 @dataclass(frozen=True)
@@ -71,21 +70,6 @@ def reclass(module: nn.Module, cls: type) -> nn.Module:
     clone = copy.copy(module)
     clone.__class__ = cls
     return clone
-
-
-def break_model(model: HybridLM, cls: type) -> HybridLM:
-    """The same model, weights shared, in which every mixer that `cls` is a subclass of has become a `cls`."""
-    broken = copy.copy(model)
-    broken._modules = dict(model._modules)
-    layers = []
-    for layer in model.layers:
-        layer = copy.copy(layer)
-        layer._modules = dict(layer._modules)
-        if issubclass(cls, type(layer.mixer)):
-            layer.mixer = reclass(layer.mixer, cls)
-        layers.append(layer)
-    broken.layers = nn.ModuleList(layers)
-    return broken
 
 
 CATALOGUE: dict[str, Fault] = {}
