@@ -156,7 +156,7 @@ def by_class(name: str, use: Callable) -> Callable:
     @contextmanager
     def fault(model):
         subject = faults.get(name).subject(0)
-        active = [getattr(subject, "cache_class", Cache)]
+        active = [subject.cache_class]
         model.__class__ = type(subject.model)
 
         def feed(model, ids, sizes, cache):

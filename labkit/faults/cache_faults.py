@@ -11,17 +11,6 @@ from . import samples
 from .base import Record, add, add_mixer_fault, reclass
 
 
-class CacheSubject(ModelSubject):
-    """A right model behind another class of cache."""
-
-    def __init__(self, model, cache_class):
-        super().__init__(model, cache_class.__name__)
-        self.cache_class = cache_class
-
-    def start(self):
-        return self.cache_class()
-
-
 class TrustsTheCaller(Cache):
     """No position is compared with the cache."""
 
@@ -121,7 +110,7 @@ class WindowOffByOne(Attention):
 def cache_fault(name: str, incident: str, says: str, sources: tuple, cls: type, steps: tuple[str, ...], versions="") -> None:
     add(Record(name, incident, False, says, sources, versions), right=tuple(getattr(Cache, step) for step in steps),
         faulty=tuple(cls.__dict__[step] for step in steps),
-        subject=lambda seed=0: CacheSubject(samples.hybrid(seed), cls),
+        subject=lambda seed=0: ModelSubject(samples.hybrid(seed), cls.__name__, cls),
         healthy=lambda seed=0: ModelSubject(samples.hybrid(seed)))
 
 
