@@ -16,8 +16,8 @@ class StreamSubject(Subject):
 
     reach = 60
 
-    def __init__(self, model: StreamingTransformer, others=()):
-        self.model, self.name, self._others = model, type(model).__name__, others
+    def __init__(self, model: StreamingTransformer):
+        self.model, self.name = model, type(model).__name__
 
     def start(self):
         return copy.copy(self.model)
@@ -41,22 +41,15 @@ class StreamSubject(Subject):
         return state
 
     def others(self):
-        def receiver(label, model):
-            other = StreamSubject(model)
-            other.feed = lambda x, state: Receiver.feed(other, x, state)
-            return label, other
-        return [receiver("a model with other weights", reclass(samples.streaming(1), type(self.model))),
-                receiver("a deeper model", reclass(samples.streaming(num_layers=3), type(self.model)))]
+        return [("a model with other weights", Receiver(reclass(samples.streaming(1), type(self.model)))),
+                ("a deeper model", Receiver(reclass(samples.streaming(num_layers=3), type(self.model))))]
 
 
-class Receiver:
-    """How a state goes to another model: it is copied there."""
+class Receiver(StreamSubject):
+    """Another model that a state goes to: it is copied there."""
 
-    @staticmethod
-    def feed(subject, x, state):
-        twin = copy.copy(subject.model)
-        twin.copy_state(state)
-        return twin.step(x.mT).mT, twin
+    def feed(self, x, state):
+        return super().feed(x, self.fork(state))
 
 
 class DepthOnly(StreamingTransformer):
