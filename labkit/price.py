@@ -89,9 +89,7 @@ def history_lost(*fields: str):
     """A fault: a chunk on a used state starts with zeros in these fields of the state."""
     def fault(model):
         def change(forward, x, state, mask):
-            if state is not None and x.shape[1] > 1:
-                state = state.map(lambda name, value: torch.zeros_like(value) if name in fields else value)
-            return forward(x, state, mask)
+            return forward(x, state if state is None or x.shape[1] < 2 else state.emptied(*fields), mask)
         return replaced(model, change, lambda mixer: set(fields) <= set(mixer.layout()))
     return fault
 

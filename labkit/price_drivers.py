@@ -146,8 +146,7 @@ def window_not_saved(model, ids, sizes, cache):
     first, last = halves(ids, sizes)
     feed_all(model, first, cache)
     if first:
-        cache.states = tuple(state.map(lambda name, value: torch.zeros_like(value) if name == "conv" else value)
-                             for state in cache.states)
+        cache.states = tuple(state.emptied("conv") for state in cache.states)
     return model(last, cache)[:, -1]
 
 

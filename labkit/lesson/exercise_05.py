@@ -10,7 +10,6 @@ import torch
 
 from ..faults import samples
 from ..price import history_lost
-from .drive import emptied
 from .exercise import Attempt, Exercise, guarded, imitating
 from .judge import WrongForm, a, call
 
@@ -45,7 +44,7 @@ def no_history(mixer, prefix, chunk):
 def both_at_once(mixer, prefix, chunk):
     """Faulty: one experiment for two questions."""
     _, state = mixer(prefix)
-    same = torch.equal(mixer(chunk, emptied(state, *HALVES))[0], mixer(chunk, state)[0])
+    same = torch.equal(mixer(chunk, state.emptied(*HALVES))[0], mixer(chunk, state)[0])
     return [name for name in HALVES if name in state.tensors()] if same else []
 
 
@@ -68,7 +67,7 @@ def last_output(mixer, prefix, chunk):
     _, state = mixer(prefix)
     y = mixer(chunk, state)[0][:, -1]
     return [name for name in HALVES if name in state.tensors()
-            and torch.allclose(mixer(chunk, emptied(state, name))[0][:, -1], y)]
+            and torch.allclose(mixer(chunk, state.emptied(name))[0][:, -1], y)]
 
 
 # The exercise ------------------------------------------------------------------------------------------------------
