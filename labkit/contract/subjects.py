@@ -183,11 +183,11 @@ def has(subject, feature: str) -> bool:
     return callable(getattr(subject, feature, None))
 
 
-def whole(subject, x: Tensor, mask: Tensor | None = None) -> Tensor:
+def whole(subject, x: Tensor) -> Tensor:
     """The outputs of one call without any earlier state, or of the subject's own uncached run: the reference."""
     if has(subject, "uncached"):
-        return subject.uncached(x, mask)
-    return subject.feed(x, subject.start(), **({} if mask is None else {"mask": mask}))[0]
+        return subject.uncached(x)
+    return subject.feed(x, subject.start())[0]
 
 
 def subject_of(thing, **options) -> Subject:

@@ -28,7 +28,7 @@ class StreamSubject(Subject):
     def feed(self, x, state):
         return state.step(x.mT).mT, state
 
-    def uncached(self, x, mask=None):
+    def uncached(self, x):
         return self.model(x.mT).mT
 
     def fork(self, state):
