@@ -60,8 +60,8 @@ for name, case, says, verdict, reason, source in (
         ("saved", "saved", "Keep the cache_position that the model returns, and give it to generate.", "impossible",
          "No release returns one: outputs have no such field.", REPORT),
         ("new-tokens", "new_tokens", "Give generate only the new tokens, and take the cache from its result.",
-         "impossible", "The first call still gives a covered prompt, and generate returns a tensor, which has no cache.",
-         REPORT),
+         "impossible", "The first call still gives a covered prompt, and generate returns a tensor, which has no "
+         "cache.", REPORT),
         ("new-tokens-repaired", "new_tokens_repaired", "The same, with its slips mended: one token uncached, the "
          "cache returned.", "silently wrong", "generate compares the ids with the cache by their number, so it "
          "wants all ids, not the new ones.", REPORT),
