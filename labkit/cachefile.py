@@ -26,9 +26,9 @@ def write(path: str | Path, columns: dict[int, tuple[State | None, ...]], tokens
             kinds[f"{column}/{layer}"] = None if state is None else [type(state).__name__, getattr(state, "window", None)]
             for name, value in ({} if state is None else state.tensors()).items():
                 tensors[f"{column}/{layer}/{name}"] = value
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in sorted(tensors.items())}
     about = {"format": FORMAT, "kinds": json.dumps(kinds), "fingerprint": fingerprint or ""}
-    about["digest"] = digest(tensors, about)
+    about["digest"] = digest(json.dumps(about, sort_keys=True), tensors)
     path = Path(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".part")
     try:
@@ -56,7 +56,8 @@ def read(path: str | Path
     except Exception:
         raise CacheFileError(f"{path} is not a whole cache file: it is cut short, changed, or of another kind; "
                              "save the cache again") from None
-    if about.get("format") != FORMAT or stated != digest(tensors, about):
+    if about.get("format") != FORMAT or stated != digest(
+            json.dumps(about, sort_keys=True), dict(sorted(tensors.items()))):
         raise CacheFileError(f"{path} was changed after it was written, or is of another version than "
                              f"{FORMAT!r}; save the cache again")
     columns: dict[int, list] = {}
@@ -73,11 +74,11 @@ def rebuild(kind: str, window: int | None, fields: dict[str, Tensor]) -> State:
     return AttentionState.build(**fields, window=window) if kind == "AttentionState" else STATES[kind](**fields)
 
 
-def digest(tensors: dict[str, Tensor], about: dict[str, str]) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of the tensors, and over the metadata."""
-    total = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name in sorted(tensors):
-        value = tensors[name]
+def digest(about: str, tensors: dict[str, Tensor]) -> str:
+    """SHA-256 over a text, and over names, dtypes, shapes and bytes of tensors; of meta tensors there are no bytes."""
+    total = hashlib.sha256(about.encode())
+    for name, value in tensors.items():
         total.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
-        total.update(value.view(torch.uint8).numpy() if value.dim() and value.numel() else b"")
+        if not value.is_meta:
+            total.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return total.hexdigest()

@@ -6,7 +6,6 @@ Nothing that a call learns lives on the model: all of it is in the `Cache`, so o
 conversations.
 """
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from .cache import Cache
+from .cachefile import digest
 from .errors import BatchError, ConfigError, DeviceError, DtypeError
 from .mixers import Attention, GatedDeltaNet, GriffinBlock, Mamba2Mixer, MambaMixer, ShortConv
 from .mixers.base import check_mask
@@ -174,12 +174,7 @@ class HybridLM(nn.Module):
         weights = dict(self.named_parameters())
         key = tuple((name, w.data_ptr(), w._version, w.dtype) for name, w in weights.items())
         if anew or key != self._memo[0]:
-            total = hashlib.sha256(json.dumps(asdict(self.config)).encode())
-            for name, w in weights.items():
-                total.update(f"{name} {w.dtype} {tuple(w.shape)} ".encode())
-                if not w.is_meta:
-                    total.update(w.detach().cpu().contiguous().view(torch.uint8).numpy())
-            self._memo = key, total.hexdigest()
+            self._memo = key, digest(json.dumps(asdict(self.config)), weights)
         return self._memo[1]
 
     def save(self, path: str | Path) -> None:

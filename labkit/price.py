@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -62,7 +63,7 @@ def replaced(model, change: Callable, fits: Callable[[Mixer], bool], feed: Calla
     """`change(forward, x, state, mask)` in place of `forward(x, state, mask)`, in every mixer that fits."""
     mixers = [layer.mixer for layer in model.layers if fits(layer.mixer)]
     for mixer in mixers:
-        mixer.forward = instead(change, mixer.forward)
+        mixer.forward = partial(change, mixer.forward)
     try:
         yield feed if mixers else None
     finally:
@@ -70,14 +71,9 @@ def replaced(model, change: Callable, fits: Callable[[Mixer], bool], feed: Calla
             del mixer.forward
 
 
-def instead(change: Callable, forward: Callable) -> Callable:
-    """A forward of a mixer that asks `change` what to do."""
-    return lambda x, state=None, mask=None: change(forward, x, state, mask)
-
-
 def dropped_chunk(model):
     """A chunk on a used state goes through a one-token step: its first token is mixed, the rest is dropped."""
-    def change(forward, x, state, mask):
+    def change(forward, x, state=None, mask=None):
         if state is None or x.shape[1] < 2:
             return forward(x, state, mask)
         y, state = forward(x[:, :1], state, None if mask is None else mask[:, :1])
@@ -88,17 +84,15 @@ def dropped_chunk(model):
 def history_lost(*fields: str):
     """A fault: a chunk on a used state starts with zeros in these fields of the state."""
     def fault(model):
-        def change(forward, x, state, mask):
-            if state is not None and x.shape[1] > 1:
-                state = state.map(lambda name, value: torch.zeros_like(value) if name in fields else value)
-            return forward(x, state, mask)
+        def change(forward, x, state=None, mask=None):
+            return forward(x, state if state is None or x.shape[1] < 2 else state.emptied(*fields), mask)
         return replaced(model, change, lambda mixer: set(fields) <= set(mixer.layout()))
     return fault
 
 
 def stale_position(model):
     """The rotary positions of a chunk on a used state start at 0 again; its keys are appended as they should be."""
-    def change(forward, x, state, mask):
+    def change(forward, x, state=None, mask=None):
         if state is None or x.shape[1] < 2:
             return forward(x, state, mask)
         y, held = forward(x, replace(state, first=state.first - state.seen, seen=torch.zeros_like(state.seen)), mask)
@@ -134,7 +128,7 @@ def driver(faulty: Callable):
 
 def padding_as_text(model):
     """Padding is mixed like real tokens; every piece of the prompt is padded, each row on another side."""
-    return replaced(model, lambda forward, x, state, mask: forward(x, state, None), lambda mixer: True, feed_padded)
+    return replaced(model, lambda forward, x, state=None, mask=None: forward(x, state), lambda mixer: True, feed_padded)
 
 
 def feed_padded(model, ids: Tensor, sizes: Iterable[int], cache: Cache) -> Tensor:

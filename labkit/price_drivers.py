@@ -146,8 +146,7 @@ def window_not_saved(model, ids, sizes, cache):
     first, last = halves(ids, sizes)
     feed_all(model, first, cache)
     if first:
-        cache.states = tuple(state.map(lambda name, value: torch.zeros_like(value) if name == "conv" else value)
-                             for state in cache.states)
+        cache.states = tuple(state.emptied("conv") for state in cache.states)
     return model(last, cache)[:, -1]
 
 
@@ -156,7 +155,7 @@ def by_class(name: str, use: Callable) -> Callable:
     @contextmanager
     def fault(model):
         subject = faults.get(name).subject(0)
-        active = [getattr(subject, "cache_class", Cache)]
+        active = [subject.cache_class]
         model.__class__ = type(subject.model)
 
         def feed(model, ids, sizes, cache):

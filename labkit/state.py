@@ -35,6 +35,10 @@ class State:
         """A new state with `change(name, tensor)` for every field."""
         return type(self)(**{name: change(name, value) for name, value in self.tensors().items()})
 
+    def emptied(self, *names: str) -> "State":
+        """The same state with zeros in the fields of these names."""
+        return self.map(lambda name, value: torch.zeros_like(value) if name in names else value)
+
     def select(self, rows: Tensor) -> "State":
         """Rows in another order, fewer or repeated; rows is (B',) int64."""
         return self.map(lambda name, value: value.index_select(0, rows))

@@ -15,13 +15,13 @@ from it, never read from a table that ends.
 Source: the structure follows Mimi (huggingface/candle, models/mimi; kyutai-labs/moshi).
 """
 
-import hashlib
 from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .cachefile import digest
 from .errors import BatchError, ConfigError, DepthError, DeviceError, DtypeError, FingerprintError
 from .mixers.attention import rotate
 
@@ -177,11 +177,7 @@ class StreamingTransformer(nn.Module):
     def fingerprint(self) -> str:
         """A hash of kinds, options, shapes and weights."""
         options = (type(self).__name__, self.context, self.positions, self.theta, self.stride, self.num_heads)
-        total = hashlib.sha256(repr(options).encode())
-        for name, weight in self.state_dict().items():
-            total.update(f"{name} {weight.dtype} {tuple(weight.shape)} ".encode())
-            total.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy())
-        return total.hexdigest()
+        return digest(repr(options), self.state_dict())
 
     def _check(self, x: Tensor, state: StreamState | None) -> None:
         weight = self.down.weight

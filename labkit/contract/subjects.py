@@ -79,15 +79,16 @@ class MixerSubject(Subject):
 
 
 class ModelSubject(Subject):
-    """A labkit model; its state is a `Cache`, which a call moves."""
+    """A labkit model; its state is a `Cache`, or of another class of cache, which a call moves."""
 
-    def __init__(self, model: HybridLM, name: str | None = None):
+    def __init__(self, model: HybridLM, name: str | None = None, cache_class: type[Cache] = Cache):
         self.model, self.name = model.eval(), name or "HybridLM of " + ", ".join(kind for kind, _ in model.config.layers)
+        self.cache_class = cache_class
         windows = (getattr(layer.mixer, "sliding_window", None) or 0 for layer in model.layers)
         self.reach = max(160, 3 * max(windows))
 
     def start(self):
-        return Cache()
+        return self.cache_class()
 
     def sample(self, batch, length, generator):
         return torch.randint(0, self.model.config.vocab_size, (batch, length), generator=generator)
@@ -182,11 +183,11 @@ def has(subject, feature: str) -> bool:
     return callable(getattr(subject, feature, None))
 
 
-def whole(subject, x: Tensor, mask: Tensor | None = None) -> Tensor:
+def whole(subject, x: Tensor) -> Tensor:
     """The outputs of one call without any earlier state, or of the subject's own uncached run: the reference."""
     if has(subject, "uncached"):
-        return subject.uncached(x, mask)
-    return subject.feed(x, subject.start(), **({} if mask is None else {"mask": mask}))[0]
+        return subject.uncached(x)
+    return subject.feed(x, subject.start())[0]
 
 
 def subject_of(thing, **options) -> Subject:

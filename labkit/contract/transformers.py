@@ -134,12 +134,11 @@ class CausalLM(Subject):
             given["position_ids"] = torch.arange(first, first + x.shape[1]).expand(len(x), -1)
         return given
 
-    def uncached(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def uncached(self, x: Tensor) -> Tensor:
         """Logits of one call without a cache, with explicit positions: the reference."""
-        key = (x.shape, x.numpy().tobytes(), None if mask is None else mask.numpy().tobytes())
+        key = x.shape, x.numpy().tobytes()
         if key not in self.known:
             given = {"position_ids": torch.arange(x.shape[1]).expand(len(x), -1)} if self.positions else {}
-            given |= {} if mask is None else {"attention_mask": mask.long()}
             self.known[key] = self.call(self.reference, x, use_cache=False, **given).logits
         return self.known[key]
 

@@ -6,9 +6,9 @@
 
 from . import (cache_faults, cache_position, different_depths, dropped_chunk, empty_cache, expected_cpu,  # noqa: F401
                one_law_each, padding_continued)
-from .base import CATALOGUE, Fault, Record, break_model, reclass
+from .base import CATALOGUE, Fault, Record, reclass
 
-__all__ = ["Fault", "Record", "break_model", "get", "names", "reclass"]
+__all__ = ["Fault", "Record", "get", "names", "reclass"]
 
 
 def names() -> tuple[str, ...]:

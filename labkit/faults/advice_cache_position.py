@@ -4,6 +4,8 @@ Each call was run in the named releases of transformers; `labkit.versions` keeps
 over all releases from 4.46, the first one with this error.
 """
 
+from functools import partial
+
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -11,7 +13,7 @@ from ..tokenizer import tokenizer
 from ..versions import recorded, since
 from .advice import advise
 
-RUNS, ISSUE = "recorded runs of transformers", "huggingface/transformers issue 36151"
+RUNS, REPORT, ISSUE = "recorded runs of transformers", "the report", "huggingface/transformers issue 36151"
 
 
 def over_releases(case: str) -> tuple[str, str]:
@@ -51,48 +53,25 @@ def add_space():
     return verdict, "Tokens that the space adds: " + ", ".join(f"{name} {n}" for name, n in more.items()) + "."
 
 
-@advise("cache-position.manual", "Give generate a cache_position as long as the prompt.", "silently wrong",
-        "Older releases overwrite it, newer ones refuse it. Where it is used, every cached token is fed again.", RUNS)
-def manual():
-    return over_releases("manual")
-
-
-@advise("cache-position.saved", "Keep the cache_position that the model returns, and give it to generate.", "impossible",
-        "No release returns one: outputs have no such field.", RUNS)
-def saved():
-    return over_releases("saved")
-
-
-@advise("cache-position.new-tokens", "Give generate only the new tokens, and take the cache from its result.",
-        "impossible", "The first call still gives a covered prompt, and generate returns a tensor, which has no cache.",
-        RUNS)
-def new_tokens():
-    return over_releases("new_tokens")
-
-
-@advise("cache-position.new-tokens-repaired", "The same, with its slips mended: one token uncached, the cache returned.",
-        "silently wrong", "generate compares the ids with the cache by their number, so it wants all ids, not the new ones.",
-        RUNS)
-def new_tokens_repaired():
-    return over_releases("new_tokens_repaired")
-
-
-@advise("cache-position.crop-n-minus-1", "cache.crop(N - 1) before the call, for N cached tokens.", "partly",
-        "Right up to 5.19. From 5.20 on crop takes negative numbers only.", RUNS, ISSUE)
-def crop_n_minus_1():
-    return over_releases("crop_n_minus_1")
-
-
-@advise("cache-position.crop-minus-1", "cache.crop(-1) before the call.", "right",
-        "One token is left to feed. Keys and values can be cropped; a recurrent state cannot.", RUNS, ISSUE)
-def crop_minus_1():
-    return over_releases("crop_minus_1")
-
-
-@advise("cache-position.leave-one", "Cache all tokens of the prompt but the last one.", "right",
-        "One token is left to feed. It works for a recurrent state too.", RUNS, ISSUE)
-def leave_one():
-    return over_releases("leave_one_uncached")
+for name, case, says, verdict, reason, source in (
+        ("manual", "manual", "Give generate a cache_position as long as the prompt.", "silently wrong",
+         "Older releases overwrite it, newer ones refuse it. Where it is used, every cached token is fed again.",
+         REPORT),
+        ("saved", "saved", "Keep the cache_position that the model returns, and give it to generate.", "impossible",
+         "No release returns one: outputs have no such field.", REPORT),
+        ("new-tokens", "new_tokens", "Give generate only the new tokens, and take the cache from its result.",
+         "impossible", "The first call still gives a covered prompt, and generate returns a tensor, which has no "
+         "cache.", REPORT),
+        ("new-tokens-repaired", "new_tokens_repaired", "The same, with its slips mended: one token uncached, the "
+         "cache returned.", "silently wrong", "generate compares the ids with the cache by their number, so it "
+         "wants all ids, not the new ones.", REPORT),
+        ("crop-n-minus-1", "crop_n_minus_1", "cache.crop(N - 1) before the call, for N cached tokens.", "partly",
+         "Right up to 5.19. From 5.20 on crop takes negative numbers only.", ISSUE),
+        ("crop-minus-1", "crop_minus_1", "cache.crop(-1) before the call.", "right",
+         "One token is left to feed. Keys and values can be cropped; a recurrent state cannot.", ISSUE),
+        ("leave-one", "leave_one_uncached", "Cache all tokens of the prompt but the last one.", "right",
+         "One token is left to feed. It works for a recurrent state too.", ISSUE)):
+    advise(f"cache-position.{name}", says, verdict, reason, RUNS, source)(partial(over_releases, case))
 
 
 @advise("cache-position.newer-release", "Update: newer releases raise no error on this call.", "silently wrong",

@@ -31,9 +31,8 @@ def cached_so_used():
     prefix, chunk = x.split((4, 5), 1)
     before = mixer(prefix)[1]
     y, after = mixer(chunk, before)
-    emptied = before.map(lambda name, value: torch.zeros_like(value) if name == "recurrent" else value)
     written = not torch.equal(before.recurrent, after.recurrent)
-    moved = float((mixer(chunk, emptied)[0] - y).abs().max())
+    moved = float((mixer(chunk, before.emptied("recurrent"))[0] - y).abs().max())
     return ("wrong" if written and not moved else "right",
             f"The chunk changes the recurrent state: {'yes' if written else 'no'}. "
             f"An output moves when that state is emptied before the chunk: {'yes' if moved else 'no'}.")

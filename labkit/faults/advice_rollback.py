@@ -5,17 +5,17 @@ import copy
 import torch
 
 from ..cache import Cache
-from ..contract import check
+from ..contract import ModelSubject, check
 from . import samples
 from .advice import advise
-from .cache_faults import CacheSubject, RewindsKeysOnly
+from .cache_faults import RewindsKeysOnly
 
 
 @advise("rollback.crop", "To take tokens back, crop the cache", "partly",
         "keys and values are cropped exactly; a recurrent state holds no past to crop",
         source="ggml-org/llama.cpp PR 20080")
 def crop():
-    found = {name: check(CacheSubject(make(0), RewindsKeysOnly), laws=["rewind"])["rewind"]
+    found = {name: check(ModelSubject(make(0), cache_class=RewindsKeysOnly), laws=["rewind"])["rewind"]
              for name, make in (("attention", samples.transformer), ("hybrid", samples.hybrid))}
     right = [name for name, finding in found.items() if finding.verdict == "holds"]
     return ("right" if len(right) == 2 else "partly" if right else "silently wrong",

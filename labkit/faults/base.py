@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..contract.subjects import MixerSubject, Subject
-from ..model import HybridLM
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,6 @@ class Record:
     Attributes:
         id: its name in the catalogue.
         incident: the public incident that it belongs to.
-        loud: an error is raised; otherwise answers are wrong and nothing is said.
         says: what differs from the right code, in a sentence.
         sources: repository and number, or repository and file.
         versions: where it was seen.
@@ -29,11 +27,15 @@ class Record:
 
     id: str
     incident: str
-    loud: bool
     says: str
     sources: tuple[str, ...]
     versions: str = ""
     message: str = ""
+
+    @property
+    def loud(self) -> bool:
+        """An error is raised; otherwise answers are wrong and nothing is said."""
+        return bool(self.message)
 
 
 @dataclass(frozen=True)
@@ -73,21 +75,6 @@ def reclass(module: nn.Module, cls: type) -> nn.Module:
     return clone
 
 
-def break_model(model: HybridLM, cls: type) -> HybridLM:
-    """The same model, weights shared, in which every mixer that `cls` is a subclass of has become a `cls`."""
-    broken = copy.copy(model)
-    broken._modules = dict(model._modules)
-    layers = []
-    for layer in model.layers:
-        layer = copy.copy(layer)
-        layer._modules = dict(layer._modules)
-        if issubclass(cls, type(layer.mixer)):
-            layer.mixer = reclass(layer.mixer, cls)
-        layers.append(layer)
-    broken.layers = nn.ModuleList(layers)
-    return broken
-
-
 CATALOGUE: dict[str, Fault] = {}
 
 
@@ -97,10 +84,14 @@ def add(record: Record, **parts) -> Fault:
     return CATALOGUE[record.id]
 
 
-def add_mixer_fault(record: Record, cls: type, make: Callable, steps: tuple[str, ...], trigger=None) -> Fault:
+def add_steps(record: Record, cls: type, steps: tuple[str, ...] = (), **parts) -> Fault:
+    """A fault that replaces steps of the class that `cls` extends: these, or all the methods that `cls` has itself."""
+    steps = steps or [name for name, part in vars(cls).items() if inspect.isfunction(part)]
+    return add(record, right=tuple(getattr(cls.__mro__[1], step) for step in steps),
+               faulty=tuple(vars(cls)[step] for step in steps), **parts)
+
+
+def add_mixer_fault(record: Record, cls: type, make: Callable, **parts) -> Fault:
     """A fault that replaces steps of a mixer; make(seed) -> the right mixer."""
-    base = cls.__mro__[1]
-    return add(record, right=tuple(getattr(base, step) for step in steps),
-               faulty=tuple(cls.__dict__[step] for step in steps),
-               subject=lambda seed=0: MixerSubject(reclass(make(seed), cls)),
-               healthy=lambda seed=0: MixerSubject(make(seed)), trigger=trigger)
+    return add_steps(record, cls, subject=lambda seed=0: MixerSubject(reclass(make(seed), cls)),
+                     healthy=lambda seed=0: MixerSubject(make(seed)), **parts)

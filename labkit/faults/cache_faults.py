@@ -8,18 +8,7 @@ from ..keyvalues import AttentionState
 from ..mixers import Attention
 from ..model import HybridLM
 from . import samples
-from .base import Record, add, add_mixer_fault, reclass
-
-
-class CacheSubject(ModelSubject):
-    """A right model behind another class of cache."""
-
-    def __init__(self, model, cache_class):
-        super().__init__(model, cache_class.__name__)
-        self.cache_class = cache_class
-
-    def start(self):
-        return self.cache_class()
+from .base import Record, add_mixer_fault, add_steps, reclass
 
 
 class TrustsTheCaller(Cache):
@@ -118,36 +107,33 @@ class WindowOffByOne(Attention):
         return keys, values, sees & ~((torch.arange(sees.shape[-1]) == oldest) & full)
 
 
-def cache_fault(name: str, incident: str, says: str, sources: tuple, cls: type, steps: tuple[str, ...], versions="") -> None:
-    add(Record(name, incident, False, says, sources, versions), right=tuple(getattr(Cache, step) for step in steps),
-        faulty=tuple(cls.__dict__[step] for step in steps),
-        subject=lambda seed=0: CacheSubject(samples.hybrid(seed), cls),
-        healthy=lambda seed=0: ModelSubject(samples.hybrid(seed)))
+def cache_fault(name: str, incident: str, says: str, sources: tuple[str, ...], cls: type[Cache]) -> None:
+    add_steps(Record(name, incident, says, sources), cls,
+              subject=lambda seed=0: ModelSubject(samples.hybrid(seed), cls.__name__, cls),
+              healthy=lambda seed=0: ModelSubject(samples.hybrid(seed)))
 
 
 GEMMA = "huggingface/candle candle-transformers/src/models/recurrent_gemma.rs"
+MIMI = "huggingface/candle candle-transformers/src/models/mimi/transformer.rs"
 cache_fault("trusts-the-caller", "empty-cache", "the caller's position is never compared with what the cache holds",
-            (GEMMA, "huggingface/candle issue 2685"), TrustsTheCaller, ("begin",))
-cache_fault("refuses-gaps-only", "empty-cache", "a skipped position is refused, a repeated or stale one is taken", (GEMMA,),
-            RefusesGapsOnly, ("begin",))
+            (GEMMA, "huggingface/candle issue 2685"), TrustsTheCaller)
+cache_fault("refuses-gaps-only", "empty-cache", "a skipped position is refused, a repeated or stale one is taken",
+            (GEMMA,), RefusesGapsOnly)
 cache_fault("attention-not-reset", "empty-cache", "a used model starts again, but its keys and values stay",
-            (GEMMA, "huggingface/candle PR 3447"), AttentionNotReset, ("reset",))
+            (GEMMA, "huggingface/candle PR 3447"), AttentionNotReset)
 cache_fault("rows-not-selected", "padding-continued", "beams are reordered in keys and values, not in recurrent states",
-            ("huggingface/transformers PR 46819", "huggingface/transformers issue 29730"), RecurrentNotSelected, ("select",))
+            ("huggingface/transformers PR 46819", "huggingface/transformers issue 29730"), RecurrentNotSelected)
 cache_fault("rewinds-keys-only", "cache-position", "a rewind crops keys and values and forgets the recurrent half",
-            ("ggml-org/llama.cpp PR 20080", "vllm-project/vllm issue 53912"), RewindsKeysOnly, ("_shorter",))
+            ("ggml-org/llama.cpp PR 20080", "vllm-project/vllm issue 53912"), RewindsKeysOnly)
 cache_fault("foreign-weights", "different-depths", "a state of other weights is taken, if only the depth agrees",
-            ("huggingface/candle candle-transformers/src/models/mimi/transformer.rs", "huggingface/candle PR 3784"),
-            TakesForeignStates, ("begin",))
-cache_fault("fork-is-the-same", "different-depths", "a copy that shares what it writes to", ("huggingface/candle issue 3901",),
-            ForkIsTheSame, ("fork",))
-add(Record("half-done", "empty-cache", False, "a call that raises leaves the layers before the failure one call ahead",
-           (GEMMA,)), right=(HybridLM.forward,), faulty=(HalfDone.forward,),
-    subject=lambda seed=0: ModelSubject(reclass(samples.hybrid(seed), HalfDone)),
-    healthy=lambda seed=0: ModelSubject(samples.hybrid(seed)))
-add_mixer_fault(Record("stale-position", "cache-position", False, "the rotary positions of a chunk start again at 0",
-                       ("huggingface/candle candle-transformers/src/models/mimi/transformer.rs",)), StalePosition,
-                samples.attention, ("positions",))
-add_mixer_fault(Record("window-off-by-one", "expected-cpu", False, "a full ring shows one token too few",
-                       ("huggingface/transformers PR 47708", "ml-explore/mlx-lm issue 390")), WindowOffByOne, samples.sliding,
-                ("visible",))
+            (MIMI, "huggingface/candle PR 3784"), TakesForeignStates)
+cache_fault("fork-is-the-same", "different-depths", "a copy that shares what it writes to",
+            ("huggingface/candle issue 3901",), ForkIsTheSame)
+add_steps(Record("half-done", "empty-cache", "a call that raises leaves the layers before the failure one call ahead",
+                 (GEMMA,)), HalfDone, subject=lambda seed=0: ModelSubject(reclass(samples.hybrid(seed), HalfDone)),
+          healthy=lambda seed=0: ModelSubject(samples.hybrid(seed)))
+add_mixer_fault(Record("stale-position", "cache-position", "the rotary positions of a chunk start again at 0", (MIMI,)),
+                StalePosition, samples.attention)
+add_mixer_fault(Record("window-off-by-one", "expected-cpu", "a full ring shows one token too few",
+                       ("huggingface/transformers PR 47708", "ml-explore/mlx-lm issue 390")), WindowOffByOne,
+                samples.sliding)

@@ -67,15 +67,14 @@ def full_prompt() -> None:
 
 
 INCIDENT, SOURCES = "cache-position", ("huggingface/transformers issue 36151", "huggingface/transformers issue 38727")
-for cls, name, loud, says, versions, message in (
-        (FullPromptLoud, "full-prompt-loud", True, "the last of no positions is asked for", "4.46.1 to 5.2.0",
+for cls, name, says, versions, message in (
+        (FullPromptLoud, "full-prompt-loud", "the last of no positions is asked for", "4.46.1 to 5.2.0",
          "index -1 is out of bounds for dimension 0 with size 0"),
-        (FullPromptHidden, "full-prompt-hidden", False, "the whole prompt is fed again; the first new token is right, the "
+        (FullPromptHidden, "full-prompt-hidden", "the whole prompt is fed again; the first new token is right, the "
          "others are not", "5.3.0 to 5.17.0", ""),
-        (FullPromptRefed, "full-prompt-refed", False, "the whole prompt is fed again and every copy is attended to",
+        (FullPromptRefed, "full-prompt-refed", "the whole prompt is fed again and every copy is attended to",
          "5.18.0 to 5.24.0", ""),
-        (LengthsNotTokens, "lengths-not-tokens", False, "a cached prefix of other tokens is taken by its length",
-         "all", "")):
-    add(Record(name, INCIDENT, loud, says, SOURCES, versions, message), right=(generate, ModelSubject.prefix),
+        (LengthsNotTokens, "lengths-not-tokens", "a cached prefix of other tokens is taken by its length", "all", "")):
+    add(Record(name, INCIDENT, says, SOURCES, versions, message), right=(generate, ModelSubject.prefix),
         faulty=(cls.prefix,), subject=lambda seed=0, cls=cls: cls(samples.transformer(seed)),
-        healthy=lambda seed=0: ModelSubject(samples.transformer(seed)), trigger=full_prompt if loud else None)
+        healthy=lambda seed=0: ModelSubject(samples.transformer(seed)), trigger=full_prompt if message else None)

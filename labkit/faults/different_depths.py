@@ -8,7 +8,7 @@ import torch
 from ..contract.subjects import Subject
 from ..streaming import Ring, StreamingTransformer
 from . import samples
-from .base import Record, add, reclass
+from .base import Record, add_steps, reclass
 
 
 class StreamSubject(Subject):
@@ -16,8 +16,8 @@ class StreamSubject(Subject):
 
     reach = 60
 
-    def __init__(self, model: StreamingTransformer, others=()):
-        self.model, self.name, self._others = model, type(model).__name__, others
+    def __init__(self, model: StreamingTransformer):
+        self.model, self.name = model, type(model).__name__
 
     def start(self):
         return copy.copy(self.model)
@@ -28,7 +28,7 @@ class StreamSubject(Subject):
     def feed(self, x, state):
         return state.step(x.mT).mT, state
 
-    def uncached(self, x, mask=None):
+    def uncached(self, x):
         return self.model(x.mT).mT
 
     def fork(self, state):
@@ -41,22 +41,15 @@ class StreamSubject(Subject):
         return state
 
     def others(self):
-        def receiver(label, model):
-            other = StreamSubject(model)
-            other.feed = lambda x, state: Receiver.feed(other, x, state)
-            return label, other
-        return [receiver("a model with other weights", reclass(samples.streaming(1), type(self.model))),
-                receiver("a deeper model", reclass(samples.streaming(num_layers=3), type(self.model)))]
+        return [("a model with other weights", Receiver(reclass(samples.streaming(1), type(self.model)))),
+                ("a deeper model", Receiver(reclass(samples.streaming(num_layers=3), type(self.model))))]
 
 
-class Receiver:
-    """How a state goes to another model: it is copied there."""
+class Receiver(StreamSubject):
+    """Another model that a state goes to: it is copied there."""
 
-    @staticmethod
-    def feed(subject, x, state):
-        twin = copy.copy(subject.model)
-        twin.copy_state(state)
-        return twin.step(x.mT).mT, twin
+    def feed(self, x, state):
+        return super().feed(x, self.fork(state))
 
 
 class DepthOnly(StreamingTransformer):
@@ -178,22 +171,17 @@ def table_end() -> None:
 
 
 INCIDENT, SOURCE = "different-depths", "huggingface/candle candle-transformers/src/models/mimi/transformer.rs"
-for cls, name, loud, says, steps, message, trigger in (
-        (DepthOnly, "depth-only", True, "a copy compares the number of layers and nothing else", ("copy_state",),
+for cls, name, says, message, trigger in (
+        (DepthOnly, "depth-only", "a copy compares the number of layers and nothing else",
          "cannot copy kv-caches as the transformers have different depths", different_depths),
-        (CopyWithoutClock, "copy-without-clock", False, "a copy takes keys and values, not the position", ("copy_state",),
-         "", None),
-        (CopySharesStorage, "copy-shares-storage", False, "a copy writes to the source's ring", ("start", "copy_state"),
-         "", None),
-        (ResetForgetsAField, "reset-forgets-a-field", False, "a reset leaves the strided convolution as it was",
-         ("reset",), "", None),
-        (TableEnds, "table-ends", True, "the table of positions ends, here after 32 tokens", ("angles",),
+        (CopyWithoutClock, "copy-without-clock", "a copy takes keys and values, not the position", "", None),
+        (CopySharesStorage, "copy-shares-storage", "a copy writes to the source's ring", "", None),
+        (ResetForgetsAField, "reset-forgets-a-field", "a reset leaves the strided convolution as it was", "", None),
+        (TableEnds, "table-ends", "the table of positions ends, here after 32 tokens",
          "narrow invalid args start + len > dim_len: [32, 2], dim: 0, start: 32, len:1", table_end),
-        (RingOffByOne, "ring-off-by-one", False, "a ring counts its slots one short", ("start",), "", None),
-        (GuardTooLate, "guard-too-late", True, "a capability is refused at the first call, after all weights are loaded",
-         ("advance",), "only kv-repeat = 1 is supported", guard_too_late)):
-    add(Record(name, INCIDENT, loud, says, (SOURCE, "kyutai-labs/moshi"), "candle at 2a13b0f", message),
-        right=tuple(getattr(Ring if step == "write" else StreamingTransformer, step) for step in steps),
-        faulty=tuple(cls.__dict__[step] for step in steps),
-        subject=lambda seed=0, cls=cls: StreamSubject(relayer(reclass(samples.streaming(seed), cls))),
-        healthy=lambda seed=0: StreamSubject(samples.streaming(seed)), trigger=trigger)
+        (RingOffByOne, "ring-off-by-one", "a ring counts its slots one short", "", None),
+        (GuardTooLate, "guard-too-late", "a capability is refused at the first call, after all weights are loaded",
+         "only kv-repeat = 1 is supported", guard_too_late)):
+    add_steps(Record(name, INCIDENT, says, (SOURCE, "kyutai-labs/moshi"), "candle at 2a13b0f", message), cls,
+              subject=lambda seed=0, cls=cls: StreamSubject(relayer(reclass(samples.streaming(seed), cls))),
+              healthy=lambda seed=0: StreamSubject(samples.streaming(seed)), trigger=trigger)

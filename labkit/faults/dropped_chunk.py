@@ -87,29 +87,26 @@ class OneStepForAll(Mamba2Mixer):
 
 INCIDENT = "dropped-chunk"
 add_mixer_fault(Record(
-    "dropped-chunk", INCIDENT, False, "a chunk on a used cache goes through the one-token step; all but its first token "
-    "are dropped", ("huggingface/transformers PR 46084", "huggingface/transformers issue 46032"), "4.53 to 5.4"),
-    DroppedChunk, samples.mamba2, ("convolve", "scan"))
+    "dropped-chunk", INCIDENT, "a chunk on a used cache goes through the one-token step; all but its first token are "
+    "dropped", ("huggingface/transformers PR 46084", "huggingface/transformers issue 46032"), "4.53 to 5.4"),
+    DroppedChunk, samples.mamba2)
 add_mixer_fault(Record(
-    "looks-ahead", INCIDENT, False, "the window takes in the whole chunk before one step is made, so outputs depend on "
-    "later tokens", ("huggingface/transformers PR 46084",), "5.5.0 to 5.12.1"), LooksAhead, samples.mamba2,
-    ("convolve", "scan"))
+    "looks-ahead", INCIDENT, "the window takes in the whole chunk before one step is made, so outputs depend on later "
+    "tokens", ("huggingface/transformers PR 46084",), "5.5.0 to 5.12.1"), LooksAhead, samples.mamba2)
 add_mixer_fault(Record(
-    "history-lost", INCIDENT, False, "a chunk of several tokens starts from an empty state",
-    ("huggingface/transformers PR 46741",), "bamba, falcon_h1, granitemoehybrid to 5.12.1"), HistoryLost, samples.mamba2,
-    ("mix",))
+    "history-lost", INCIDENT, "a chunk of several tokens starts from an empty state",
+    ("huggingface/transformers PR 46741",), "bamba, falcon_h1, granitemoehybrid to 5.12.1"), HistoryLost,
+    samples.mamba2)
 add_mixer_fault(Record(
-    "recurrent-half-lost", INCIDENT, False, "a chunk of several tokens starts the recurrence from zeros; the "
-    "convolution is right", ("state-spaces/mamba PR 488",), "mamba, falcon_mamba, jamba, zamba in 5.15 to 5.24"),
-    RecurrentHalfLost, samples.mamba, ("mix",))
+    "recurrent-half-lost", INCIDENT, "a chunk of several tokens starts the recurrence from zeros; the convolution is "
+    "right", ("state-spaces/mamba PR 488",), "mamba, falcon_mamba, jamba, zamba in 5.15 to 5.24"), RecurrentHalfLost,
+    samples.mamba)
 add_mixer_fault(Record(
-    "conv-half-lost", INCIDENT, False, "a chunk of several tokens starts the convolution from zeros; the recurrence is "
-    "right", ("huggingface/transformers models/recurrent_gemma",), "recurrent_gemma to 5.24"), ConvHalfLost,
-    samples.griffin, ("convolve",))
+    "conv-half-lost", INCIDENT, "a chunk of several tokens starts the convolution from zeros; the recurrence is right",
+    ("huggingface/transformers models/recurrent_gemma",), "recurrent_gemma to 5.24"), ConvHalfLost, samples.griffin)
 add_mixer_fault(Record(
-    "clamp-lost", INCIDENT, False, "the one-token step forgets time_step_limit",
-    ("huggingface/transformers models/mamba2",), "5.23, with a finite limit"), ClampLost, samples.mamba2, ("step_size",))
+    "clamp-lost", INCIDENT, "the one-token step forgets time_step_limit",
+    ("huggingface/transformers models/mamba2",), "5.23, with a finite limit"), ClampLost, samples.mamba2)
 add_mixer_fault(Record(
-    "one-step-size", INCIDENT, False, "all tokens of a chunk use the first one's dt",
-    ("huggingface/transformers PR 46084",), "one half of the fault of 4.53 to 5.12.1"), OneStepForAll, samples.mamba2,
-    ("step_size",))
+    "one-step-size", INCIDENT, "all tokens of a chunk use the first one's dt",
+    ("huggingface/transformers PR 46084",), "one half of the fault of 4.53 to 5.12.1"), OneStepForAll, samples.mamba2)

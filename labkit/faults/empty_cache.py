@@ -77,11 +77,11 @@ def first_call_past_zero() -> None:
 
 
 INCIDENT, SOURCE = "empty-cache", "huggingface/candle candle-transformers/src/models/quantized_recurrent_gemma.rs"
-for cls, name, loud, says, message, trigger in (
-        (PositionChooses, "empty-cache", True, "the caller's position says that a state is there; none is",
+for cls, name, says, message, trigger in (
+        (PositionChooses, "empty-cache", "the caller's position says that a state is there; none is",
          "empty cache despite pos > 0", first_call_past_zero),
-        (MissingIsZeros, "missing-is-zeros", False, "a missing state is taken to be zeros", "", None)):
-    add(Record(name, INCIDENT, loud, says, (SOURCE, "huggingface/candle PR 3447", "huggingface/candle PR 3709"),
+        (MissingIsZeros, "missing-is-zeros", "a missing state is taken to be zeros", "", None)):
+    add(Record(name, INCIDENT, says, (SOURCE, "huggingface/candle PR 3447", "huggingface/candle PR 3709"),
                "candle at 2a13b0f", message), right=(Refuses.feed,), faulty=(cls.forward,),
         subject=lambda seed=0, cls=cls: PortSubject(reclass(samples.griffin(seed), cls)),
         healthy=lambda seed=0: Refuses(reclass(samples.griffin(seed), PositionChooses)), trigger=trigger)

@@ -13,7 +13,7 @@ from ..keyvalues import AttentionState
 from ..mixers import Attention
 from ..state import State
 from . import samples
-from .base import Record, add, add_mixer_fault, reclass
+from .base import Record, add_mixer_fault, add_steps, reclass
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +76,16 @@ def expected_cpu() -> None:
 INCIDENT = "expected-cpu"
 SOURCE = "huggingface/candle candle-transformers/src/models/smol/quantized_smollm3.rs"
 add_mixer_fault(Record(
-    "two-writers", INCIDENT, False, "one-token calls write one store, chunks read another: a chunk after decoding misses "
-    "the decoded tokens", (SOURCE, "huggingface/candle PR 3668"), "candle at 2a13b0f"), TwoWriters, samples.nope,
-    ("start", "mix"))
+    "two-writers", INCIDENT, "one-token calls write one store, chunks read another: a chunk after decoding misses the "
+    "decoded tokens", (SOURCE, "huggingface/candle PR 3668"), "candle at 2a13b0f"), TwoWriters, samples.nope,
+    steps=("start", "mix"))
 add_mixer_fault(Record(
-    "top-left-mask", INCIDENT, False, "the causal mask of a chunk starts at the oldest key",
-    ("huggingface/candle PR 1517", "huggingface/transformers issue 27040"), "scaled_dot_product_attention(is_causal=True)"),
-    TopLeftMask, samples.attention, ("visible",))
-add(Record(
-    "expected-cpu", INCIDENT, True, "a write through host memory whose guard was taken away; with the guard the error "
+    "top-left-mask", INCIDENT, "the causal mask of a chunk starts at the oldest key",
+    ("huggingface/candle PR 1517", "huggingface/transformers issue 27040"),
+    "scaled_dot_product_attention(is_causal=True)"), TopLeftMask, samples.attention)
+add_steps(Record(
+    "expected-cpu", INCIDENT, "a write through host memory whose guard was taken away; with the guard the error "
     "cannot happen", (SOURCE,), "candle at 2a13b0f, unreachable as reported", "Expected CPU"),
-    right=(Attention.mix,), faulty=(GuardRemoved.mix,), trigger=expected_cpu,
+    GuardRemoved, trigger=expected_cpu,
     subject=lambda seed=0: MixerSubject(reclass(samples.attention(seed).to("meta"), GuardRemoved)),
     healthy=lambda seed=0: MixerSubject(samples.attention(seed)))

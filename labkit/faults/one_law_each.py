@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from ..contract.subjects import MixerSubject
 from ..mixers import Attention, Mamba2Mixer, ShortConv
 from . import samples
-from .base import Record, add, add_mixer_fault, reclass
+from .base import Record, add_mixer_fault, add_steps, reclass
 from .empty_cache import PositionChooses, Refuses
 
 
@@ -87,28 +87,27 @@ def no_tokens() -> None:
     layer(x[:, :0], layer(x)[1])
 
 
-add_mixer_fault(Record("long-kernel", "dropped-chunk", False, "a kernel for long chunks starts from an empty state",
+add_mixer_fault(Record("long-kernel", "dropped-chunk", "a kernel for long chunks starts from an empty state",
                        ("fla-org/flash-linear-attention issue 90", "huggingface/transformers PR 46741")), LongKernel,
-                samples.mamba2, ("mix",))
-add_mixer_fault(Record("no-tokens", "dropped-chunk", True, "a chunk of no tokens reaches a convolution that cannot take it",
-                       ("pytorch/pytorch torch.nn.functional.conv1d",), "torch 2.13", "Calculated padded input size per "
-                       "channel: (2). Kernel size: (3). Kernel size can't be greater than actual input size"), NoTokens,
-                samples.short_conv, ("forward",), no_tokens)
-add(Record("scale-per-batch", "padding-continued", False, "one quantisation scale for all rows mixes them",
-           ("microsoft/onnxruntime issue 5672", "microsoft/onnxruntime issue 10111")), right=(ScalePerRow.forward,),
-    faulty=(ScalePerBatch.forward,), subject=lambda seed=0: MixerSubject(reclass(samples.short_conv(seed), ScalePerBatch)),
-    healthy=lambda seed=0: MixerSubject(reclass(samples.short_conv(seed), ScalePerRow)))
-add(Record("state-on-the-model", "empty-cache", False, "two conversations share the state that lives on the model",
-           ("huggingface/transformers models/recurrent_gemma", "huggingface/candle PR 3447")), right=(Refuses.start,),
-    faulty=(StateOnTheModel.start,),
-    subject=lambda seed=0: StateOnTheModel(reclass(samples.griffin(seed), PositionChooses)),
-    healthy=lambda seed=0: Refuses(reclass(samples.griffin(seed), PositionChooses)))
-add(Record("window-not-saved", "different-depths", False, "a saved session comes back without its window",
-           ("ggml-org/llama.cpp issue 25913",)), right=(MixerSubject.move,), faulty=(WindowNotSaved.move,),
-    subject=lambda seed=0: WindowNotSaved(samples.mamba2(seed)), healthy=lambda seed=0: MixerSubject(samples.mamba2(seed)))
-add_mixer_fault(Record("cache-is-full", "expected-cpu", False, "a bounded cache under a layer that should see everything "
-                       "drops the oldest tokens", ("ml-explore/mlx-lm PR 1343",)), CacheIsFull, samples.attention,
-                ("visible",))
-add_mixer_fault(Record("order-of-sums", "dropped-chunk", False, "a sum in changing order: the same call gives other last "
+                samples.mamba2)
+add_mixer_fault(Record("no-tokens", "dropped-chunk", "a chunk of no tokens reaches a convolution that cannot take it",
+                       ("pytorch/pytorch torch.nn.functional.conv1d",), "torch 2.13", "Calculated padded input size "
+                       "per channel: (2). Kernel size: (3). Kernel size can't be greater than actual input size"),
+                NoTokens, samples.short_conv, trigger=no_tokens)
+add_steps(Record("scale-per-batch", "padding-continued", "one quantisation scale for all rows mixes them",
+                 ("microsoft/onnxruntime issue 5672", "microsoft/onnxruntime issue 10111")), ScalePerBatch,
+          subject=lambda seed=0: MixerSubject(reclass(samples.short_conv(seed), ScalePerBatch)),
+          healthy=lambda seed=0: MixerSubject(reclass(samples.short_conv(seed), ScalePerRow)))
+add_steps(Record("state-on-the-model", "empty-cache", "two conversations share the state that lives on the model",
+                 ("huggingface/transformers models/recurrent_gemma", "huggingface/candle PR 3447")), StateOnTheModel,
+          subject=lambda seed=0: StateOnTheModel(reclass(samples.griffin(seed), PositionChooses)),
+          healthy=lambda seed=0: Refuses(reclass(samples.griffin(seed), PositionChooses)))
+add_steps(Record("window-not-saved", "different-depths", "a saved session comes back without its window",
+                 ("ggml-org/llama.cpp issue 25913",)), WindowNotSaved,
+          subject=lambda seed=0: WindowNotSaved(samples.mamba2(seed)),
+          healthy=lambda seed=0: MixerSubject(samples.mamba2(seed)))
+add_mixer_fault(Record("cache-is-full", "expected-cpu", "a bounded cache under a layer that should see everything "
+                       "drops the oldest tokens", ("ml-explore/mlx-lm PR 1343",)), CacheIsFull, samples.attention)
+add_mixer_fault(Record("order-of-sums", "dropped-chunk", "a sum in changing order: the same call gives other last "
                        "digits", ("rusty1s/pytorch_scatter issue 226", "pytorch/pytorch issue 50469")), OrderOfSums,
-                samples.short_conv, ("convolve",))
+                samples.short_conv)

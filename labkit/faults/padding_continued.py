@@ -41,5 +41,5 @@ for cls, name, says, versions in (
         (PaddingOneColumn, "padding-one-column", "padding enters the state when it comes one column at a time", "5.23"),
         (PaddingMultiplied, "padding-multiplied", "padding is multiplied away at the input, but the state still decays",
          "huggingface/transformers issue 48256")):
-    add_mixer_fault(Record(name, INCIDENT, False, says, (SOURCE, "huggingface/transformers PR 47087"), versions), cls,
-                    samples.mamba2, ("forward",))
+    add_mixer_fault(Record(name, INCIDENT, says, (SOURCE, "huggingface/transformers PR 47087"), versions), cls,
+                    samples.mamba2)

@@ -11,11 +11,6 @@ def drawn(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def emptied(state, *names):
-    """A copy of a state with zeros in the fields of these names."""
-    return state.map(lambda name, value: torch.zeros_like(value) if name in names else value)
-
-
 def feed(run, x, sizes, state=None, dim=1):
     """Feed x in pieces along `dim` to run(piece, state) -> (y, state); the outputs joined, and the last state."""
     outputs = []

@@ -10,8 +10,7 @@ import torch
 
 from ..faults import samples
 from ..price import history_lost
-from .drive import emptied
-from .exercise import Attempt, Exercise, Misstep, guarded, imitates
+from .exercise import Attempt, Exercise, guarded, imitating
 from .judge import WrongForm, a, call
 
 FAMILIES = {"Mamba2": samples.mamba2, "Mamba": samples.mamba, "Griffin": samples.griffin,
@@ -45,7 +44,7 @@ def no_history(mixer, prefix, chunk):
 def both_at_once(mixer, prefix, chunk):
     """Faulty: one experiment for two questions."""
     _, state = mixer(prefix)
-    same = torch.equal(mixer(chunk, emptied(state, *HALVES))[0], mixer(chunk, state)[0])
+    same = torch.equal(mixer(chunk, state.emptied(*HALVES))[0], mixer(chunk, state)[0])
     return [name for name in HALVES if name in state.tensors()] if same else []
 
 
@@ -68,7 +67,7 @@ def last_output(mixer, prefix, chunk):
     _, state = mixer(prefix)
     y = mixer(chunk, state)[0][:, -1]
     return [name for name in HALVES if name in state.tensors()
-            and torch.allclose(mixer(chunk, emptied(state, name))[0][:, -1], y)]
+            and torch.allclose(mixer(chunk, state.emptied(name))[0][:, -1], y)]
 
 
 # The exercise ------------------------------------------------------------------------------------------------------
@@ -146,28 +145,24 @@ def fresh(draw):
                     draw.getrandbits(31))
 
 
-def wrong(name, says, function):
-    """A Misstep that does what a faulty function does."""
-    return Misstep(name, says, imitates(function, names, CASES, right=unread))
-
-
+misstep = imitating(unread, names, CASES)
 EXERCISE = Exercise(
     id="05.unread", solution=unread, attempt=attempt, small=small, fresh=fresh, shown=(),
     proof="four families, every pattern of lost halves, several sizes, and fresh random cases",
     missteps=(
-        wrong("the probe takes the other path", "It finds nothing in any layer. Do you feed one token? It goes through "
-              "the path that is right: feed the whole chunk. Or do you compare with another run? Compare with the "
-              "same chunk behind the unchanged state.", one_token),
-        wrong("no control: the state was zero already", "It accuses every half, also in a right layer. Zeros in place "
-              "of zeros change nothing. Feed the prefix first.", no_history),
-        wrong("two changes in one experiment", "Both fields are zeroed at once, so one read field hides the other. "
-              "Zero one field, compare, put it back.", both_at_once),
-        wrong("the condition is turned round", "You name the fields that are read. A field is unread when no output "
-              "moves.", inverted),
-        wrong("written is not read", "You compare what the chunk writes into the state. A chunk can write a field that "
-              "it never read, and the other way round. Compare the outputs.", written_state),
-        wrong("looked after the effect had passed", "In a ShortConv the window moves only the first outputs "
-              "of a chunk. You look at the end. Compare all outputs.", last_output)),
+        misstep("the probe takes the other path", "It finds nothing in any layer. Do you feed one token? It goes "
+                "through the path that is right: feed the whole chunk. Or do you compare with another run? Compare "
+                "with the same chunk behind the unchanged state.", one_token),
+        misstep("no control: the state was zero already", "It accuses every half, also in a right layer. Zeros in "
+                "place of zeros change nothing. Feed the prefix first.", no_history),
+        misstep("two changes in one experiment", "Both fields are zeroed at once, so one read field hides the other. "
+                "Zero one field, compare, put it back.", both_at_once),
+        misstep("the condition is turned round", "You name the fields that are read. A field is unread when no output "
+                "moves.", inverted),
+        misstep("written is not read", "You compare what the chunk writes into the state. A chunk can write a field "
+                "that it never read, and the other way round. Compare the outputs.", written_state),
+        misstep("looked after the effect had passed", "In a ShortConv the window moves only the first outputs "
+                "of a chunk. You look at the end. Compare all outputs.", last_output)),
     hints=(
         "Where to look: only a state that holds something can be missed. Which call makes such a state?",
         "What is missing: feed the prefix, keep its state, feed the chunk behind it. Then for each field: the same "

@@ -6,7 +6,7 @@ import torch
 
 from .. import faults
 from ..figures.ablation import ablation
-from .drive import drawn, emptied, fault_strip
+from .drive import drawn, fault_strip
 from .exercise_05 import CASES, EXERCISE, HALVES, Probe, unread
 from .question import Option, Question, claim
 
@@ -82,7 +82,7 @@ def picture():
             y = mixer(x, state)[0]
             effects[name] = {}
             for half in HALVES:
-                moved = mixer(x, emptied(state, half))[0]
+                moved = mixer(x, state.emptied(half))[0]
                 effects[name][half] = float((moved - y).abs().max() / y.abs().max())
     return ablation(curves, effects)
 

@@ -23,7 +23,6 @@ from ..figures.suspects import suspects as draw_suspects
 from ..trained import load
 from . import progress
 from .card import Card
-from .drive import emptied
 from .judge import strip
 from .question import Option, Question
 
@@ -317,6 +316,6 @@ def zero(lab, name="conv"):
     _, state = subject.feed(x[:, :4], None)
     if name not in state.tensors():
         return Seen(f"zero {name}", "no such field", (f"the state has {', '.join(state.tensors())}",))
-    found, wanted = (subject.feed(x[:, 4:], held)[0] for held in (emptied(state, name), state))
+    found, wanted = (subject.feed(x[:, 4:], held)[0] for held in (state.emptied(name), state))
     outcome, lines = judge(found, wanted, 0.0)
     return Seen(f"zero {name}", {"same": "not read", "differs": "read"}[outcome], lines[:1])

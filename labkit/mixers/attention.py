@@ -42,6 +42,7 @@ class Attention(Mixer):
 
     state_class = AttentionState
     model_types = ("llama", "mistral", "smollm3")
+    honours = {"attention_dropout": (0.0,)}
 
     def __init__(self, *, hidden_size: int, num_attention_heads: int, num_key_value_heads: int | None = None,
                  head_dim: int | None = None, attention_bias: bool = False, rope_theta: float | None = 10000.0,
@@ -65,7 +66,7 @@ class Attention(Mixer):
     @classmethod
     def from_config(cls, config, layer_idx: int = 0) -> "Attention":
         """A layer of the shape that a transformers Llama, Mistral or SmolLM3 config describes, with new weights."""
-        check_config(config, cls, {"attention_dropout": (0.0,)})
+        check_config(config, cls)
         rope = dict(config.rope_parameters)
         if rope.get("rope_type", "default") != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
             raise ConfigError(f"Attention does not honour rope_parameters={rope}; it knows rope_type 'default' over "

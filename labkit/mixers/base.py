@@ -7,6 +7,8 @@ Padding may stand anywhere. The real tokens of each row are moved to the front (
 only ever sees rows that end early: `counts` says how many of a row's columns are real.
 """
 
+import inspect
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,6 +28,19 @@ class Mixer(nn.Module):
 
     state_class: type[State]        # the state this family carries
     model_types: tuple[str, ...]    # values of `config.model_type` that `from_config` takes
+    honours: dict[str, tuple] = {}  # fields of a config that are no arguments here -> the values that are honoured
+
+    @classmethod
+    def from_config(cls, config, layer_idx: int = 0) -> "Mixer":
+        """A mixer of the shape that a transformers config of its family describes, with new weights.
+
+        Every argument of the constructor is the config's field of that name; here all layers of a config are alike.
+
+        Raises:
+            ConfigError: the config is of another family, or asks for what this mixer would not do.
+        """
+        check_config(config, cls)
+        return cls(**{name: getattr(config, name) for name in inspect.signature(cls).parameters})
 
     def layout(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """The state's fields: name -> (shape without the batch, dtype)."""
@@ -145,18 +160,12 @@ def real_columns(x: Tensor, counts: Tensor | None) -> Tensor | None:
     return None if counts is None else torch.arange(x.shape[1], device=x.device) < counts[:, None]
 
 
-def check_config(config, mixer: type[Mixer], honoured: dict[str, tuple]) -> None:
-    """Raise ConfigError where a transformers config asks for what this mixer would not do.
-
-    Args:
-        config: a transformers config object.
-        mixer: the class that is to be built.
-        honoured: field name -> the values that are honoured; other fields are not looked at.
-    """
+def check_config(config, mixer: type[Mixer]) -> None:
+    """Raise ConfigError where a transformers config asks for what a mixer of this class would not do."""
     if config.model_type not in mixer.model_types:
         raise ConfigError(f"{mixer.__name__}.from_config takes a config of {', '.join(mixer.model_types)}, not of "
                           f"{config.model_type}; build it with keyword arguments where the layer is the same")
-    for field, values in honoured.items():
+    for field, values in mixer.honours.items():
         found = getattr(config, field, values[0])
         if found not in values:
             raise ConfigError(f"{mixer.__name__} does not honour {field}={found!r}; it knows "

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..state import GatedDeltaState, state_dtype
-from .base import Mixer, check_config, check_option, depthwise, real_columns
+from .base import Mixer, check_option, depthwise, real_columns
 from .scan import gated_delta_scan
 
 
@@ -38,6 +38,7 @@ class GatedDeltaNet(Mixer):
 
     state_class = GatedDeltaState
     model_types = ("qwen3_next",)
+    honours = {"hidden_act": ("silu", "swish")}
 
     def __init__(self, *, hidden_size: int, linear_num_key_heads: int = 16, linear_num_value_heads: int = 32,
                  linear_key_head_dim: int = 128, linear_value_head_dim: int = 128, linear_conv_kernel_dim: int = 4,
@@ -56,14 +57,6 @@ class GatedDeltaNet(Mixer):
         self.A_log = nn.Parameter(torch.empty(self.num_v_heads).uniform_(0.01, 16).log())
         self.norm = nn.RMSNorm(self.head_v_dim, eps=rms_norm_eps)
         self.out_proj = nn.Linear(self.value_dim, hidden_size, bias=False)
-
-    @classmethod
-    def from_config(cls, config, layer_idx: int = 0) -> "GatedDeltaNet":
-        """A mixer of the shape that a transformers Qwen3NextConfig describes, with new weights."""
-        check_config(config, cls, {"hidden_act": ("silu", "swish")})
-        names = ("hidden_size", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-                 "linear_value_head_dim", "linear_conv_kernel_dim", "rms_norm_eps")
-        return cls(**{name: getattr(config, name) for name in names})
 
     def layout(self) -> dict:
         dtype = self.conv1d.weight.dtype

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..state import GriffinState, state_dtype
-from .base import Mixer, activation, check_config, check_option, depthwise, real_columns
+from .base import Mixer, activation, check_option, depthwise, real_columns
 from .scan import linear_scan
 
 
@@ -49,13 +49,6 @@ class GriffinBlock(Mixer):
         self.linear_out = nn.Linear(self.lru_width, hidden_size)
         self.conv_1d = depthwise(self.lru_width, conv1d_width, bias=True)
         self.rg_lru = RGLRU(self.lru_width, num_attention_heads)
-
-    @classmethod
-    def from_config(cls, config, layer_idx: int = 0) -> "GriffinBlock":
-        """A block of the shape that a transformers RecurrentGemmaConfig describes, with new weights."""
-        check_config(config, cls, {})
-        names = ("hidden_size", "lru_width", "num_attention_heads", "conv1d_width", "hidden_activation")
-        return cls(**{name: getattr(config, name) for name in names})
 
     def layout(self) -> dict:
         dtype = self.conv_1d.weight.dtype

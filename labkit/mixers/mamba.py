@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..state import MambaState, state_dtype
-from .base import Mixer, activation, check_config, depthwise, real_columns
+from .base import Mixer, activation, depthwise, real_columns
 from .scan import selective_scan
 
 
@@ -61,17 +61,6 @@ class MambaMixer(Mixer):
         self.out_proj = nn.Linear(self.intermediate_size, hidden_size, bias=use_bias)
         with torch.no_grad():
             self.dt_proj.bias.copy_(first_dt(self.intermediate_size, time_step_min, time_step_max, time_step_floor))
-
-    @classmethod
-    def from_config(cls, config, layer_idx: int = 0) -> "MambaMixer":
-        """A mixer of the shape that a transformers MambaConfig describes, with new weights."""
-        check_config(config, cls, {})
-        return cls(hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
-                   state_size=config.state_size, conv_kernel=config.conv_kernel,
-                   time_step_rank=int(config.time_step_rank), use_bias=config.use_bias,
-                   use_conv_bias=config.use_conv_bias, hidden_act=config.hidden_act,
-                   time_step_min=config.time_step_min, time_step_max=config.time_step_max,
-                   time_step_floor=config.time_step_floor)
 
     def layout(self) -> dict:
         dtype = self.conv1d.weight.dtype

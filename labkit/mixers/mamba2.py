@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..state import Mamba2State, state_dtype
-from .base import Mixer, activation, check_config, check_option, depthwise, real_columns
+from .base import Mixer, activation, check_option, depthwise, real_columns
 from .mamba import first_dt
 from .scan import ssd_scan
 
@@ -67,15 +67,6 @@ class Mamba2Mixer(Mixer):
         self.D = nn.Parameter(torch.ones(num_heads))
         self.norm = GatedGroupNorm(inner, n_groups, layer_norm_epsilon)
         self.out_proj = nn.Linear(inner, hidden_size, bias=use_bias)
-
-    @classmethod
-    def from_config(cls, config, layer_idx: int = 0) -> "Mamba2Mixer":
-        """A mixer of the shape that a transformers Mamba2Config describes, with new weights."""
-        check_config(config, cls, {})
-        names = ("hidden_size", "num_heads", "head_dim", "expand", "state_size", "n_groups", "conv_kernel", "use_bias",
-                 "use_conv_bias", "hidden_act", "layer_norm_epsilon", "time_step_limit", "time_step_min",
-                 "time_step_max", "time_step_floor")
-        return cls(**{name: getattr(config, name) for name in names})
 
     def layout(self) -> dict:
         dtype = self.conv1d.weight.dtype

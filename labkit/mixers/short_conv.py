@@ -14,7 +14,7 @@ Source: LFM2 (transformers, models/lfm2).
 from torch import Tensor, nn
 
 from ..state import ShortConvState
-from .base import Mixer, check_config, depthwise
+from .base import Mixer, depthwise
 
 
 class ShortConv(Mixer):
@@ -35,12 +35,6 @@ class ShortConv(Mixer):
         self.conv = depthwise(hidden_size, conv_L_cache, conv_bias)
         self.in_proj = nn.Linear(hidden_size, 3 * hidden_size, bias=conv_bias)
         self.out_proj = nn.Linear(hidden_size, hidden_size, bias=conv_bias)
-
-    @classmethod
-    def from_config(cls, config, layer_idx: int = 0) -> "ShortConv":
-        """A mixer of the shape that a transformers Lfm2Config describes, with new weights."""
-        check_config(config, cls, {})
-        return cls(hidden_size=config.hidden_size, conv_L_cache=config.conv_L_cache, conv_bias=config.conv_bias)
 
     def layout(self) -> dict:
         return {"conv": ((self.hidden_size, self.conv.kernel_size[0] - 1), self.conv.weight.dtype)}
