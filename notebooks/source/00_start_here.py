@@ -13,7 +13,7 @@
 # 1. feed a text in pieces through one cache;
 # 2. show that the answer agrees, however the text is cut.
 #
-# It takes about 21 minutes. You need to know what a tensor is.
+# It takes about 19 minutes. You need to know what a tensor is.
 
 # %% [markdown]
 # ## 1. Does this machine fit?
@@ -170,17 +170,17 @@ questions["sees"].reveal(seen, "Measured: one token is changed at a time. Those 
 #
 # | lesson | minutes |
 # |---|---|
-# | 00 Start here | 21 |
-# | 01 The window | 24 + 3 |
-# | 02 Empty cache | 26 + 4 |
-# | 03 Cache position | 25 + 5 |
-# | 04 Dropped chunk | 28 + 3 |
-# | 05 History lost | 27 + 1 |
-# | 06 Two caches | 25 + 2 |
-# | 07 Copied state | 28 + 1 |
-# | 08 Padding | 25 + 4 |
-# | 09 Rollback | 24 + 4 |
-# | 10 Mystery | 30 + 8 |
+# | 00 Start here | 19 |
+# | 01 The window | 21 + 2 |
+# | 02 Empty cache | 23 + 4 |
+# | 03 Cache position | 22 + 4 |
+# | 04 Dropped chunk | 25 + 2 |
+# | 05 History lost | 24 + 1 |
+# | 06 Two caches | 23 + 2 |
+# | 07 Copied state | 25 + 1 |
+# | 08 Padding | 25 + 5 |
+# | 09 Rollback | 24 + 2 |
+# | 10 Mystery | 25 + 8 |
 #
 # **45 minutes:** 00 and 01. **Half a day:** 00, 01, 02, 04, 05 and the first case of 10. **Two days:** all of them, and
 # a project of your own. Where two numbers stand, the second one is for the cells that say *deeper*.

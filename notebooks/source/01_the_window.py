@@ -9,7 +9,7 @@
 # 2. carry the window over any cut of a text, also over a piece of 0 tokens;
 # 3. tell float noise from a fault, by its size.
 #
-# You need lesson 00. It takes about 24 minutes; the cells that say **deeper** 3 more. They can be skipped.
+# You need lesson 00. It takes about 21 minutes; the cells that say **deeper** 2 more. They can be skipped.
 #
 # Run the set-up cell first: click it and press Shift + Enter. After it, each section works on its own.
 

@@ -9,7 +9,7 @@
 # 2. write a call that refuses a wrong position;
 # 3. make it survive a failure in the middle: whole or not at all.
 #
-# You need lesson 01. It takes about 26 minutes; the cells that say **deeper** 4 more. Run the set-up cell first. After
+# You need lesson 01. It takes about 23 minutes; the cells that say **deeper** 4 more. Run the set-up cell first. After
 # it, each section works on its own.
 
 # %% tags=["setup"]

@@ -9,7 +9,7 @@
 # 2. explain with one slice why an error became a silent fault;
 # 3. reuse a cached start by comparing tokens, not lengths.
 #
-# You need lessons 00 and 02. It takes about 25 minutes; the cells that say **deeper** 5 more. Run the set-up cell first.
+# You need lessons 00 and 02. It takes about 22 minutes; the cells that say **deeper** 4 more. Run the set-up cell first.
 # After it, each section works on its own.
 
 # %% tags=["setup"]

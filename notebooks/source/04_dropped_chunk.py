@@ -9,8 +9,8 @@
 # 2. repair the chunk, for any length;
 # 3. name the fault from a line of dots and crosses.
 #
-# You need lesson 01. If you skipped 02, the next section is enough. It takes about 28 minutes; the cells that say
-# **deeper** 3 more. Run the set-up cell first. After it, each section works on its own.
+# You need lesson 01. If you skipped 02, the next section is enough. It takes about 25 minutes; the cells that say
+# **deeper** 2 more. Run the set-up cell first. After it, each section works on its own.
 
 # %% tags=["setup"]
 import torch

@@ -9,7 +9,7 @@
 # 1. find out from behaviour alone which field of a state nobody reads;
 # 2. say what a control proves, and what a probe proves without one.
 #
-# You need lessons 02 and 04. It takes about 27 minutes; the cells that say **deeper** 1 more.
+# You need lessons 02 and 04. It takes about 24 minutes; the cells that say **deeper** 1 more.
 
 # %% tags=["setup"]
 import dataclasses

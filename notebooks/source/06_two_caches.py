@@ -9,7 +9,7 @@
 # 2. find the one order of calls that fails;
 # 3. repair it by taking something away.
 #
-# You need lesson 03: keys, values, position. It takes about 25 minutes; the cells that say **deeper** 2 more.
+# You need lesson 03: keys, values, position. It takes about 23 minutes; the cells that say **deeper** 2 more.
 
 # %% tags=["setup"]
 import torch

@@ -10,7 +10,7 @@
 # 2. say which test sees a shared memory, and which does not;
 # 3. find a field that a reset forgets.
 #
-# You need lessons 02 and 03. It takes about 28 minutes; the cells that say **deeper** 1 more.
+# You need lessons 02 and 03. It takes about 25 minutes; the cells that say **deeper** 1 more.
 
 # %% tags=["setup"]
 import torch

@@ -10,7 +10,7 @@
 # 2. do so in a first call and in a continued call, for any number of columns per call;
 # 3. say why one green test with padding proves little.
 #
-# You need lessons 01 and 02. It takes about 25 minutes; the cells that say **deeper** 4 more.
+# You need lessons 01 and 02. It takes about 25 minutes; the cells that say **deeper** 5 more.
 #
 # Run the set-up cell first: click it and press Shift + Enter. After it, each section works on its own.
 

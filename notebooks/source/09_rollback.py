@@ -9,7 +9,7 @@
 # 2. say why a recurrent state needs a saved value to go back, and keys and values do not;
 # 3. list what must move when rows change places.
 #
-# You need lessons 02 and 03. It takes about 24 minutes; the cells that say **deeper** 4 more.
+# You need lessons 02 and 03. It takes about 24 minutes; the cells that say **deeper** 2 more.
 #
 # Run the set-up cell first: click it and press Shift + Enter. After it, each section works on its own.
 

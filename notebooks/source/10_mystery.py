@@ -10,7 +10,7 @@
 # 2. say when a strange output is no fault;
 # 3. write a report that others can run, with the real library alone.
 #
-# You need lessons 00 to 05 for the first case, and all lessons for the rest. It takes about 30 minutes; the cells that
+# You need lessons 00 to 05 for the first case, and all lessons for the rest. It takes about 25 minutes; the cells that
 # say **deeper** 8 more. They can be skipped.
 #
 # Run the set-up cell first: click it and press Shift + Enter. Each SEED gives other cases; a class that shares one
@@ -25,7 +25,7 @@ questions, investigate = lesson.QUESTIONS, lesson.Investigation
 SEED = 0
 
 # %% [markdown]
-# First a question about an older lesson.
+# An older lesson first.
 
 # %% tags=["predict"]
 questions["halves"].ask()
@@ -184,7 +184,7 @@ print(lesson.laws_lit())
 # ## 6. The real library
 #
 # The checker now runs on transformers, as it is installed here: a tiny model of the Mamba family with random weights,
-# nothing is downloaded. Where transformers is missing, recorded results are shown, and said to be so.
+# nothing is downloaded.
 #
 # The law *split* (any cut gives the same answer) is *silently wrong*. At which cut? *Prefill* is the first call, on an
 # empty cache.
@@ -205,8 +205,8 @@ questions["cut"].reveal(lesson.counterexample("split"))
 #
 # ### A case file
 #
-# Choose one law that is silently wrong. The next cell saves two files beside this notebook: a page with version,
-# counterexample, picture and sentence, and a program that shows the failure with transformers alone.
+# The next cell saves two files beside this notebook: a page with version, counterexample, picture and sentence, and a
+# program that shows the failure with transformers alone.
 
 # %% tags=["library"]
 lesson.case_file("split")
@@ -214,13 +214,15 @@ lesson.case_file("split")
 # %% [markdown]
 # Run the program in a terminal, in that folder: `python case_mamba_split.py`. Its last line counts: the largest error,
 # and the largest output. Without the fault the error would be rounding.
-#
-# **Before you send it.** Search the issues first; do not file what is known. This fault is, in another project: a kernel
+
+# %% [markdown] tags=["deeper"]
+# **Deeper.** Before you send it, search the issues first; do not file what is known. This fault is, in another project: a kernel
 # of state-spaces/mamba takes no starting state, and transformers starts from zeros as that kernel does. (PR 488 there
 # would give it one.) If it is new, give the version, the smallest counterexample and the program, and say what you
 # expected. The newest release is not always the safe one: this model raised an error up to 5.14 and has been silently
 # wrong since 5.15.
-#
+
+# %% [markdown]
 # ## 7. Use it elsewhere
 #
 # Point the checker at a layer of your own: `check(your_layer)`, or `python -m labkit check my_module:factory`.
