@@ -7,18 +7,26 @@ import weakref
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 from PIL import Image, ImageChops
 
 from labkit.conv import causal_conv
-from labkit.figures import ConvWindow, Panel, conv_window, error_sizes, who_wrote
-from labkit.figures.boxes import letters
+from labkit.figures import ConvWindow, Panel, conv_window, error_sizes, influence, position_line, who_wrote
+from labkit.figures.boxes import key, letters
 from labkit.figures.conv_window import KINDS, cut, kinds, label, positions, say_cut, trace
 from labkit.figures.error_sizes import measure
 from labkit.lesson import exercise_01
 from labkit.lesson import lesson_01 as lesson
+from labkit.lesson.lesson_03 import SLICES
+from labkit.lesson.lesson_04 import RIGHT
 from labkit.widgets import Explorer, png, still
+
+
+def written(figure):
+    """What `letters` wrote into a figure: (texts, size in points) for each patch."""
+    return [(patch.get_label(), float(patch.get_gid().split()[0])) for patch in figure.findobj(PathPatch) if patch.get_gid()]
 
 
 def plain_trace(kernel, sizes, forget):
@@ -107,8 +115,8 @@ def test_who_wrote_takes_marks_words_and_any_sizes():
     figure, said = who_wrote(panels, {(0, 0, 0), (0, 0, 1), (1, 0, 29)}, {"p": "padding"})
     assert said == ("A: 2 wrong slots at “now” (x, slot 2), written by padding, some by nobody. "
                     "B: 1 wrong slot at “now” (slot 30), written by padding.")
-    assert [text.get_text() for text in figure.texts] == ["x", "", "now", "a", *[""] * 30, "now", "b"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["p = padding", "wrong slot"]
+    assert [text for text, _ in written(figure) if text.strip(", ")] == [
+        "p, –", "x, ", "now", "a", ", ".join("p" * 29), "p", "now", "b", "p = padding", "wrong slot"]
     assert who_wrote(panels)[1] == "A: no wrong slot. B: no wrong slot."            # other shapes are not compared
     with pytest.raises(ValueError, match="2 slots, but its rows of writers have .1. entries"):
         Panel("c", ["x", "y"], ["now"], [["p"]])
@@ -133,11 +141,28 @@ def test_letters_stand_where_matplotlib_would_put_them(weight):
 
 
 @pytest.mark.parametrize("drawn", [conv_window(lesson.zeros_for_the_past, 4, 1, 3),
-                                   error_sizes(lesson.zeros_for_the_past), who_wrote(ring(False))],
-                         ids=["conv_window", "error_sizes", "who_wrote"])
+                                   error_sizes(lesson.zeros_for_the_past)], ids=["conv_window", "error_sizes"])
 def test_no_text_is_smaller_than_nine_points(drawn):
     texts = [text for text in drawn[0].findobj(Text) if text.get_text().strip() and text.get_visible()]
     assert len(texts) > 10 and min(text.get_fontsize() for text in texts) >= 9
+
+
+@pytest.mark.parametrize("drawn", [who_wrote(ring(False)), position_line(SLICES, 6, 6),
+                                   influence([("uncut", RIGHT, (5,)), ("right", RIGHT, (2, 3))])],
+                         ids=["who_wrote", "position_line", "influence"])
+def test_no_letters_are_smaller_than_nine_points(drawn):
+    assert len(written(drawn[0])) > 6 and min(size for _, size in written(drawn[0])) >= 9
+
+
+def test_a_key_takes_as_many_rows_as_it_needs():
+    for count, rows in ((1, 1), (4, 1), (9, 2)):
+        figure = Figure((9.6, 2), dpi=100)
+        key(figure, [("eighteen letters..", {"fc": "white"})] * count)
+        places = [patch.get_path().get_extents() for patch in figure.findobj(PathPatch)]
+        assert len(places) == 2 * count and len({round(box.y0, 3) for box in places[::2]}) == rows
+        assert min(box.x0 for box in places) > 0 and max(box.x1 for box in places) < 9.6
+        for box, text in zip(places[::2], places[1::2]):
+            assert box.x1 < text.x0
 
 
 def test_quick_drawing_equals_slow_drawing():

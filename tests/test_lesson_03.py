@@ -189,9 +189,3 @@ def test_explorer_follows_its_slider_and_shows_the_learners_line():
     own = lesson.picture(with_zip)
     assert "your reuse: 5 kept, 1 fed (position 5): right" in own.text()
     assert "No picture:" in lesson.picture(lambda prompt, cached: 1).text()
-
-
-def test_no_text_of_the_line_is_smaller_than_nine_points():
-    figure, _ = position_line(lesson.SLICES, 6, 6)
-    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-    assert len(texts) > 8 and min(text.get_fontsize() for text in texts) >= 9

@@ -270,9 +270,3 @@ def test_the_right_class_passes_where_the_faulty_one_fails():
     same = reclass(samples.mamba2(0), Mamba2Mixer)
     assert lesson.strip_of(same, (4, 8)) == "............"
     assert lesson.errors(lesson.FAULTS["dropped-chunk"], (4, 8)).max() > 0.1
-
-
-def test_no_text_of_the_map_is_smaller_than_nine_points():
-    figure, _ = influence([("uncut", lesson.RIGHT, (5,)), ("right", lesson.RIGHT, (2, 3))])
-    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-    assert len(texts) > 6 and min(text.get_fontsize() for text in texts) >= 9

@@ -5,11 +5,13 @@ light above the diagonal. Each map is compared with the first one, which is the 
 """
 
 import torch
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.transforms import Affine2D
+from matplotlib.image import BboxImage
+from matplotlib.lines import Line2D
+from matplotlib.transforms import Affine2D, Bbox, TransformedBbox
 
-from .boxes import boxes, letters
+from .boxes import boxes, key, letters
 from .conv_window import positions, say_cut
 
 WIDE = 9.6          # inches
@@ -20,22 +22,24 @@ MARKS = {"missing": ("#56B4E9", "xx"), "too much": ("#009E73", "++")}       # te
 def measure(run, sizes, channels=4, seed=0):
     """Influence (L, L) of each input on each output of a run that is fed piece by piece.
 
+    A batch holds the same text once for each output number, so one run and one backward pass measure all of them.
+
     Args:
-        run: run(x (1, L, C), state) -> (y (1, L, ...), state), a mixer for example; the first state is None.
+        run: run(x (B, L, C), state) -> (y (B, L, C), state), a mixer for example; the first state is None. It must keep
+            the rows of a batch apart (the law "rows").
         sizes: of the pieces, in tokens.
         channels: C, where `run` has no `hidden_size`.
     """
     draw, channels = torch.Generator().manual_seed(seed), getattr(run, "hidden_size", channels)
-    x = torch.randn(1, sum(sizes), channels, generator=draw, dtype=torch.float64).requires_grad_()
-    state, parts = None, []
-    for piece in x.split(list(sizes), 1):
+    x, length = torch.randn(1, sum(sizes), channels, generator=draw, dtype=torch.float64), sum(sizes)
+    rows, state, parts = x.repeat(length * channels, 1, 1).requires_grad_(), None, []
+    for piece in rows.split(list(sizes), 1):
         y, state = run(piece, state)
         parts.append(y)
-    y = torch.cat(parts, 1)[0].flatten(1)                                                   # (L, C')
-    each = torch.eye(y.numel(), dtype=y.dtype)                                              # one output number a row
-    slopes, = torch.autograd.grad(y.flatten(), x, each, is_grads_batched=True, allow_unused=True)
-    slopes = torch.zeros(len(each), *x.shape) if slopes is None else slopes                 # (L*C', 1, L, C)
-    return slopes.view(*y.shape, *x.shape[1:]).square().sum((1, 3)).sqrt()                  # (L, L)
+    own = torch.cat(parts, 1).flatten(1).diagonal()                                         # (L*C,) one of each row
+    slopes, = torch.autograd.grad(own.sum(), rows, allow_unused=True)
+    slopes = torch.zeros_like(rows) if slopes is None else slopes                           # (L*C, L, C)
+    return slopes.view(length, channels, length, channels).square().sum((1, 3)).sqrt()      # (L, L)
 
 
 def compare(found, wanted):
@@ -74,28 +78,30 @@ def influence(panels):
     maps = [measure(run, sizes) for _, run, sizes in panels]
     side = WIDE / len(panels) - .67                                         # inches, of one map
     figure = Figure((WIDE, side + 1.32), dpi=100)
-    ax = figure.add_axes((0, 0, 1, 1))                                      # one page in inches: axes are slow to make
-    ax.set_axis_off()
+    inches = figure.dpi_scale_trans                                         # one page in inches: axes are slow to make
     for place, ((name, _, sizes), found) in enumerate(zip(panels, maps)):
         left, bottom, length = .53 + place * WIDE / len(panels), .77, len(found)
         grid = Affine2D().translate(.5, .5).scale(side / length, -side / length).translate(left, bottom + side)
         light = (found / maps[0].max()).log10().clamp(-DECADES, 0).masked_fill(found == 0, -1.25 * DECADES)
-        ax.imshow(light.numpy(), cmap="inferno", vmin=-1.25 * DECADES, vmax=.3,
-                  extent=(left, left + side, bottom, bottom + side))
+        image = BboxImage(TransformedBbox(Bbox.from_bounds(left, bottom, side, side), inches), cmap="inferno",
+                          norm=Normalize(-1.25 * DECADES, .3), origin="upper", interpolation="nearest")
+        image.set_data(light.numpy())
+        figure.add_artist(image)
         for cells, (colour, hatch) in zip(compare(found, maps[0]), MARKS.values()):
             places = cells.nonzero().flip(1).tolist()                                           # (input, output) each
-            ax.add_artist(boxes(places, .5, .5, fc="none", ec=colour, hatch=hatch, lw=0, transform=grid + ax.transData))
-        edges = [bottom + side * (1 - sum(sizes[:i]) / length) for i in range(1, len(sizes))]
-        ax.hlines(edges, left, left + side, color="white", lw=1.5, linestyles=(0, (2, 1)))
-        ax.text(left + side / 2, bottom + side + .06, f"{name}\n{say_cut(sizes)}", fontsize=10, ha="center")
+            figure.add_artist(boxes(places, .5, .5, fc="none", ec=colour, hatch=hatch, lw=0, transform=grid + inches))
+        for edge in (bottom + side * (1 - sum(sizes[:i]) / length) for i in range(1, len(sizes))):
+            figure.add_artist(Line2D([left, left + side], [edge] * 2, color="white", lw=1.5, ls=(0, (2, 1)),
+                                     transform=inches))
+        heads = [(length / 2 - .5, -.5 - high * length / side, text) for high, text in ((.33, name), (.14, say_cut(sizes)))]
+        figure.add_artist(letters(heads, grid, size=10, transform=inches))
         ticks = [(t, length - .5 + .11 * length / side, str(t)) for t in range(0, length, 4)]
         ticks += [(-.5 - .11 * length / side, t, str(t)) for t in range(0, length, 4)]
         ticks += [(length / 2 - .5, length - .5 + .27 * length / side, "input")]
-        ax.add_artist(letters(ticks, grid, size=9, transform=ax.transData))
-    ax.text(.2, bottom + side / 2, "output", fontsize=9, rotation=90, ha="center", va="center")
-    ax.set(xlim=(0, WIDE), ylim=(0, side + 1.32), aspect="auto")
-    handles = [Patch(fc="#FCA50A", ec="#333333", label="light: depends"), Patch(fc="black", label="black: does not")]
-    handles += [Patch(fc="black", ec=colour, hatch=hatch, lw=0, label=text) for text, (colour, hatch) in MARKS.items()]
-    figure.legend(handles=handles, loc="lower center", ncols=4, fontsize=9.5, frameon=False, handlelength=2.2)
+        figure.add_artist(letters(ticks, grid, size=9, transform=inches))
+    figure.text(.2, bottom + side / 2, "output", fontsize=9, rotation=90, ha="center", va="center", transform=inches)
+    key(figure, [("light: depends", {"fc": "#FCA50A"}), ("black: does not", {"fc": "black"}),
+                 *((text, {"fc": "black", "ec": colour, "hatch": hatch, "lw": 0})
+                   for text, (colour, hatch) in MARKS.items())])
     return figure, " ".join(f"{name.capitalize()}, {say_cut(sizes)}: {say(found, maps[0])}."
                             for (name, _, sizes), found in list(zip(panels, maps))[1:])

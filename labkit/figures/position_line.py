@@ -6,10 +6,9 @@ A slice is run on a prompt whose tokens are their own positions, so what it retu
 import torch
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.transforms import Affine2D
 
-from .boxes import boxes, letters
+from .boxes import boxes, key, letters
 from .conv_window import positions
 
 KINDS = {
@@ -70,15 +69,12 @@ def position_line(cuts, prompt, cached):
         figure.add_artist(boxes(places, .46, .36, fc=colour, ec="#333333", hatch=hatch, lw=.6, **style))
     figure.add_artist(boxes([(t, row) for t, row, _ in tokens], .15, .17, fc="white", lw=0, **style))
     figure.add_artist(letters([(t, row, str(t)) for t, row, _ in tokens], grid, transform=figure.dpi_scale_trans))
-    for row, (name, (keep, fed)) in enumerate(runs.items()):
-        figure.text(-.6, row, name, ha="right", va="center", fontsize=9.5, **style)
-        if not fed:
-            figure.text(max(prompt, keep) - .3, row, " nothing is fed", va="center", fontsize=9.5, color="#A04000",
-                        **style)
+    names = [(-.6, row, name) for row, name in enumerate(runs)]
+    silent = [(max(prompt, keep) - .15, row, "nothing is fed") for row, (keep, fed) in enumerate(runs.values()) if not fed]
+    title = [(-.5, -.77, f"prompt of {prompt} tokens (dashed line: its end), {cached} in the cache")]
+    for texts, align, look in ((names, 1, {}), (silent, 0, {"color": "#A04000"}), (title, 0, {"size": 10.5})):
+        figure.add_artist(letters(texts, grid, align=align, transform=figure.dpi_scale_trans, **look))
     figure.add_artist(Line2D([prompt - .5] * 2, [-.5, len(cuts) - .5], color="black", lw=2, ls=(0, (2, 1)), **style))
-    figure.text(-.5, -.6, f"prompt of {prompt} tokens (dashed line: its end), {cached} in the cache", fontsize=10.5,
-                **style)
-    figure.legend(handles=[Patch(fc=c, ec="#333333", hatch=h, label=text) for text, c, h in KINDS.values()],
-                  loc="lower center", ncols=5, fontsize=9, frameon=False, handlelength=1.8, columnspacing=1)
+    key(figure, [(text, {"fc": colour, "hatch": hatch}) for text, colour, hatch in KINDS.values()], 9)
     return figure, f"{prompt} prompt tokens, {cached} in the cache. " + " ".join(
         f"{name}: {say(*run, prompt)}." for name, run in runs.items())

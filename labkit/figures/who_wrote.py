@@ -6,10 +6,9 @@ The writers come from runs, never from a drawing: from a tracked cache, a gradie
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.transforms import Affine2D
 
-from .boxes import boxes, letters
+from .boxes import boxes, key, letters
 
 PALETTE = ("#56B4E9", "#F0C05A", "#009E73", "#CC79A7", "#E6E6E6", "#F0E442", "#7FA8C9", "#C9A27F")
 WRONG = "#D55E00"
@@ -59,8 +58,8 @@ def who_wrote(panels, marks=None, words=None):
     side = len(panels) == 2 and sum(len(panel.slots) for panel in panels) <= 22
     writers = list(dict.fromkeys(w for panel in panels for row in panel.writers for w in row if w is not None))
     colours = {writer: PALETTE[i % len(PALETTE)] for i, writer in enumerate(writers)}
-    legend = [Patch(fc=colours[w], ec="#333333", label=f"{w} = {words[w]}") for w in writers if w in words]
-    legend += [Patch(fc="white", ec=WRONG, hatch="xxx", lw=2, label="wrong slot")] if marks else []
+    legend = [(f"{w} = {words[w]}", {"fc": colours[w]}) for w in writers if w in words]
+    legend += [("wrong slot", {"fc": "white", "ec": WRONG, "hatch": "xxx", "lw": 2})] if marks else []
     heights = [CELL * len(panel.times) + HEAD for panel in panels]
     high = (max(heights) if side else sum(heights)) + (FOOT if legend else .1)
     figure = Figure((WIDE, high), dpi=100)
@@ -72,8 +71,7 @@ def who_wrote(panels, marks=None, words=None):
             left + labels, high - at - HEAD)                                            # (slot, time) to inches
         _draw(figure, grid, panel, colours, {(t, s) for p, t, s in marks if p == index})
         at, left = (at, left + wide) if side else (at + height, left)
-    if legend:
-        figure.legend(handles=legend, loc="lower center", ncols=min(5, len(legend)), fontsize=9.5, frameon=False)
+    key(figure, legend)
     return figure, say_writers(panels, marks, words)
 
 
@@ -91,12 +89,10 @@ def _draw(figure, grid, panel, colours, marks):
     for weight, marked in (("normal", False), ("bold", True)):
         named = [(s, t, "–" if writer is None else writer) for s, t, writer in cells if ((t, s) in marks) == marked]
         figure.add_artist(letters(named, grid, weight, transform=inches))
-    for s, label in enumerate(panel.slots):
-        figure.text(s, -.58, label, ha="center", va="bottom", fontsize=9.5, transform=grid + inches)
-    for t, label in enumerate(panel.times):
-        figure.text(-.58, t, label, ha="right", va="center", fontsize=9.5, transform=grid + inches)
-    figure.text(-.46, -.58 - .24 / CELL, panel.name, va="bottom", fontsize=11, fontweight="bold",
-                transform=grid + inches)
+    for items, align in (([(s, -.86, label) for s, label in enumerate(panel.slots)], .5),
+                         ([(-.58, t, label) for t, label in enumerate(panel.times)], 1)):
+        figure.add_artist(letters(items, grid, align=align, transform=inches))
+    figure.add_artist(letters([(-.46, -.78 - .24 / CELL, panel.name)], grid, "bold", 11, 0, transform=inches))
 
 
 def say_writers(panels, marks, words):

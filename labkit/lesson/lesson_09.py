@@ -108,11 +108,12 @@ def traces(fits=1, cache_class=RewindsKeysOnly):
     tapes[range(8), range(8)] += 1
     kinds, state, keys = "tttt" + "a" * fits + "r" * (3 - fits) + "n", [], []
     for seen in snapshots(tapes, fits, cache_class):
-        state.append([kinds[j] if any(off(part[j], part[8], 10).any() for part in seen["state"]) else None
-                      for j in range(8)])
-        held = seen["keys and values"][0].transpose(1, 2)                                           # (9, slots, H, D)
-        wrote = [[kinds[j] for j in range(8) if off(held[j, p], held[8, p], 10).any()] for p in range(held.shape[1])]
-        keys.append([letters[-1] for letters in wrote] + [None] * (8 - len(wrote)))                 # the last to write
+        moved = torch.stack([off(part[:8], part[8:], 10).flatten(1).any(1) for part in seen["state"]]).any(0)   # (8,)
+        state.append([kind if m else None for kind, m in zip(kinds, moved.tolist())])
+        held = seen["keys and values"][0].transpose(1, 2).flatten(2)                                # (9, slots, H*D)
+        wrote = off(held[:8], held[8:], 10).any(-1).mT.tolist()                                     # slots of 8
+        keys.append([[kind for kind, m in zip(kinds, slot) if m][-1] for slot in wrote]             # the last to write
+                    + [None] * (8 - len(wrote)))
     return state, keys
 
 

@@ -42,7 +42,7 @@ def png(figure):
         for artist in moving:
             artist.draw(figure.canvas.get_renderer())
     file = io.BytesIO()
-    Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3]).save(file, format="png", compress_level=1)
+    Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB").save(file, format="png", compress_level=1)
     return file.getvalue()
 
 
