@@ -1,6 +1,8 @@
 """What several test files use: mixers at unit gain, cuts, comparison."""
 
 import torch
+from matplotlib.patches import PathPatch
+from matplotlib.text import Text
 from torch import nn
 
 from labkit.faults.samples import redraw
@@ -44,3 +46,14 @@ def difference(found, wanted) -> float:
         return 0.0
     value = ((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-30)).item()
     return float("inf") if value != value else value
+
+
+def written(figure):
+    """What `labkit.figures.boxes.letters` wrote into a figure: (texts, size in points) for each patch."""
+    return [(patch.get_label(), float(patch.get_gid().split()[0])) for patch in figure.findobj(PathPatch) if patch.get_gid()]
+
+
+def text_sizes(figure) -> list[float]:
+    """The size in points of every text of a figure, be it a text object or drawn by `letters`."""
+    objects = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    return objects + [size for texts, size in written(figure) for text in texts.split(", ") if text]

@@ -6,9 +6,9 @@ import weakref
 
 import pytest
 import torch
+from common import text_sizes, written
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
-from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 from PIL import Image, ImageChops
 
@@ -22,11 +22,6 @@ from labkit.lesson import lesson_01 as lesson
 from labkit.lesson.lesson_03 import SLICES
 from labkit.lesson.lesson_04 import RIGHT
 from labkit.widgets import Explorer, png, still
-
-
-def written(figure):
-    """What `letters` wrote into a figure: (texts, size in points) for each patch."""
-    return [(patch.get_label(), float(patch.get_gid().split()[0])) for patch in figure.findobj(PathPatch) if patch.get_gid()]
 
 
 def plain_trace(kernel, sizes, forget):
@@ -140,18 +135,13 @@ def test_letters_stand_where_matplotlib_would_put_them(weight):
         assert None not in inside and max(abs(a - b) for a, b in zip(*inside)) <= 2, (text, inside)
 
 
-@pytest.mark.parametrize("drawn", [conv_window(lesson.zeros_for_the_past, 4, 1, 3),
-                                   error_sizes(lesson.zeros_for_the_past)], ids=["conv_window", "error_sizes"])
+@pytest.mark.parametrize("drawn", [
+    conv_window(lesson.zeros_for_the_past, 4, 1, 3), error_sizes(lesson.zeros_for_the_past), who_wrote(ring(False)),
+    position_line(SLICES, 6, 6), influence([("uncut", RIGHT, (5,)), ("right", RIGHT, (2, 3))])],
+    ids=["conv_window", "error_sizes", "who_wrote", "position_line", "influence"])
 def test_no_text_is_smaller_than_nine_points(drawn):
-    texts = [text for text in drawn[0].findobj(Text) if text.get_text().strip() and text.get_visible()]
-    assert len(texts) > 10 and min(text.get_fontsize() for text in texts) >= 9
-
-
-@pytest.mark.parametrize("drawn", [who_wrote(ring(False)), position_line(SLICES, 6, 6),
-                                   influence([("uncut", RIGHT, (5,)), ("right", RIGHT, (2, 3))])],
-                         ids=["who_wrote", "position_line", "influence"])
-def test_no_letters_are_smaller_than_nine_points(drawn):
-    assert len(written(drawn[0])) > 6 and min(size for _, size in written(drawn[0])) >= 9
+    sizes = text_sizes(drawn[0])
+    assert len(sizes) > 10 and min(sizes) >= 9
 
 
 def test_a_key_takes_as_many_rows_as_it_needs():

@@ -4,6 +4,7 @@ import random
 import pytest
 import torch
 import torch.nn.functional as F
+from common import text_sizes
 
 from labkit.faults import advice, samples
 from labkit.faults.advice_expected_cpu import Branches, outcome
@@ -209,9 +210,7 @@ def test_price_driver_is_right_without_the_fault():
 
 
 def test_no_text_of_the_figures_is_smaller_than_nine_points():
-    from matplotlib.text import Text
-
     from labkit.lesson import lesson_05
     for figure, _ in (lesson.map_of_cuts(), lesson.stores(), lesson_05.picture()):
-        sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        sizes = text_sizes(figure)
         assert len(sizes) > 10 and min(sizes) >= 9
