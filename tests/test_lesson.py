@@ -289,7 +289,16 @@ def skipping_empty(model, ids, sizes):
     return out
 
 
-@pytest.mark.parametrize("answer", [by_slices, skipping_empty, exercise_00.feed_in_pieces])
+def joins_what_is_there(model, ids, sizes):
+    cache, ends = Cache(), torch.tensor(sizes).cumsum(0).tolist()
+    return torch.cat([model(ids[:, end - n:end], cache) for n, end in zip(sizes, ends) if n], 1)
+
+
+def one_cache_for_all(model, ids, sizes, cache=Cache()):
+    return torch.cat([model(piece, cache) for piece in ids.split(sizes, 1)], 1)
+
+
+@pytest.mark.parametrize("answer", [by_slices, skipping_empty, joins_what_is_there, exercise_00.feed_in_pieces])
 def test_lesson_00_right_answers_pass(answer):
     assert lesson_00.EXERCISE.check(answer).state == "right"
 
@@ -325,6 +334,9 @@ def test_lesson_00_other_answers():
     assert check(lambda model, ids, sizes: NotImplemented).state == "not tried"
     assert "is a list, it should be a tensor" in repr(check(lambda model, ids, sizes: [model(ids)]))
     assert check(lambda model, ids, sizes: model(ids[0])).state == "crashed"
+    assert check(lambda model, ids, sizes: exit()).headline == "feed_in_pieces: crashed: RuntimeError"
+    for _ in range(2):
+        assert check(one_cache_for_all).headline == "feed_in_pieces: wrong: the cache outlives the call"
 
 
 def test_lesson_00_size_of_distances():

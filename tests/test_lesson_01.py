@@ -1,6 +1,8 @@
 """Lesson 01: right answers pass, each named wrong answer is called by its name, whoever wrote it and however."""
 import random
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -165,8 +167,63 @@ def test_a_fault_that_only_fresh_cases_can_see():
     def answer(x, window, weight):
         y, following = slices(x, window, weight)
         return (y + 1 if len(x) > 2 else y), following
-    cards = [lesson.EXERCISE.check(answer) for _ in range(3)]
-    assert {repr(card) for card in cards} == {repr(cards[0])} and "only on a fresh random case" in repr(cards[0])
+    for _ in range(3):
+        says = repr(lesson.EXERCISE.check(answer))
+        assert re.search(r"All fixed cases are right, a fresh random one is not: K = \d.* batch of [345].*: y is wrong", says)
+
+
+def branches(x, window, weight):
+    """Wrong where a text begins with a piece shorter than the window."""
+    return slices(x, window, weight) if window.any() else (slices(x, window, weight)[0], F.pad(x, (9, 0))[..., :9][
+        ..., 9 - window.shape[-1]:])
+
+
+def shares_a_buffer():
+    """Returns one tensor again and again."""
+    kept = {}
+
+    def answer(x, window, weight):
+        y, following = slices(x, window, weight)
+        if following.shape not in kept or kept[following.shape].dtype != following.dtype:
+            kept[following.shape] = torch.empty_like(following)
+        return y, kept[following.shape].copy_(following)
+    return answer
+
+
+def four_taps(x, window, weight):
+    """Wrong for a kernel of more than four taps."""
+    y, following = slices(x, window[..., -3:], weight[:, -4:])
+    return y, torch.cat([window, x], -1)[..., x.shape[-1]:].clone()
+
+
+@pytest.mark.parametrize("answer, says", [
+    (branches, "the next window is wrong"), (shares_a_buffer(), "a later call has changed it"),
+    (four_taps, "K = [56].*y is wrong")])
+def test_faults_that_need_the_start_of_a_text_a_second_call_or_a_long_kernel(answer, says):
+    for _ in range(3):
+        card = lesson.EXERCISE.check(answer)
+        assert card.state == "wrong" and re.search(says, repr(card))
+
+
+def test_a_part_that_is_not_written_yet_is_no_stub():
+    def answer(x, window, weight):
+        if weight.shape[-1] == 1:
+            raise NotImplementedError
+        return slices(x, window, weight)
+    card = lesson.EXERCISE.check(answer)
+    assert card.state == "crashed" and "not written yet" in repr(card) and "K = 1" in repr(card)
+
+
+def test_an_answer_that_changes_once_it_was_called_often():
+    first, calls, often = next(iter(exercise_01.small())).data()[0], [], 10 ** 9
+
+    def answer(x, window, weight):
+        calls.extend([1] * torch.equal(x, first))
+        y, following = slices(x, window, weight)
+        return (y if len(calls) < often else y + 1), following
+    assert lesson.EXERCISE.check(answer).state == "right"
+    often, calls = len(calls), []
+    assert "asked again at the end" in repr(lesson.EXERCISE.check(answer))
 
 
 def test_stub_is_not_tried_and_leaves_no_trace():
@@ -224,7 +281,7 @@ def test_a_function_that_mostly_crashes_is_not_named_by_the_rest():
 
 def test_fresh_cases_are_new_and_cover_the_ground():
     cases = [case for _ in range(20) for case in exercise_01.fresh(random.Random())]
-    assert {case.kernel for case in cases} == {1, 2, 3, 4} and {sum(case.sizes) for case in cases} == set(range(10))
+    assert {case.kernel for case in cases} == set(range(1, 7)) and {sum(case.sizes) for case in cases} == set(range(10))
     assert min(case.batch for case in cases) == 2 and len({case.dtype for case in cases}) == 3
     assert any(0 in case.sizes for case in cases) and len({case.seed for case in cases}) > 400
 

@@ -111,7 +111,12 @@ def no_clock(layers, x, position, cache):
     return y
 
 
-NAMED = {"the clock stands still": [no_clock], "trusts the caller": [no_comparison], "catches gaps, not repeats": [only_ahead],
+def new_dict(layers, x, position, cache):
+    cache = {"length": cache["length"], "states": list(cache["states"])}
+    return exercise_02.run_layers(layers, x, position, cache)
+
+
+NAMED = {"nothing is stored": [new_dict], "the clock stands still": [no_clock], "trusts the caller": [no_comparison], "catches gaps, not repeats": [only_ahead],
          "a loud fault made silent": [not_when_empty], "counts calls, not tokens": [counts_calls],
          "half done": [stores_in_the_loop, clock_first, exercise_02.writes_as_it_goes]}
 
@@ -139,6 +144,80 @@ def refuses_all_but_zero(layers, x, position, cache):
     if position:
         raise PositionError("no")
     return collects(layers, x, position, cache)
+
+
+def tensor_clock(layers, x, position, cache):
+    y = exercise_02.run_layers(layers, x, position, cache)
+    cache["length"] = position + x
+    return y
+
+
+def three_layers(layers, x, position, cache):
+    if position != cache["length"]:
+        raise PositionError("wrong")
+    states = [None] * 3
+    for i in range(3):
+        x, states[i] = layers[i](x, cache["states"][i])
+    cache.update(length=position + x.shape[1], states=states)
+    return x
+
+
+def any_position_for_no_tokens(layers, x, position, cache):
+    return exercise_02.run_layers(layers, x, position if x.shape[1] else cache["length"], cache)
+
+
+def compares_late(layers, x, position, cache):
+    y, new = through(layers, x, cache["states"])
+    if position != cache["length"]:
+        raise PositionError("wrong")
+    cache.update(length=position + x.shape[1], states=new)
+    return y
+
+
+def returns_the_error(layers, x, position, cache):
+    if position != cache["length"]:
+        return PositionError("wrong")
+    return exercise_02.run_layers(layers, x, position, cache)
+
+
+def empties(layers, x, position, cache):
+    try:
+        return exercise_02.run_layers(layers, x, position, cache)
+    except PositionError:
+        raise
+    except Exception:
+        cache.update(length=0, states=[None] * len(layers))
+        raise
+
+
+def counts_rows(layers, x, position, cache):
+    y = exercise_02.run_layers(layers, x, position, cache)
+    cache["length"] = position + len(x)
+    return y
+
+
+def nothing_to_do(layers, x, position, cache):
+    """Right: 0 tokens leave the cache as it is."""
+    if position != cache["length"]:
+        raise PositionError("wrong")
+    return x if x.shape[1] == 0 else exercise_02.run_layers(layers, x, position, cache)
+
+
+def test_no_tokens_may_leave_the_cache_alone():
+    assert lesson.EXERCISE.check(nothing_to_do).state == lesson.prove(nothing_to_do).state == "right"
+
+
+@pytest.mark.parametrize("answer, says", [
+    (tensor_clock, "cache['length'] is a Tensor, it should be 1"), (three_layers, "1 layer: 2 tokens at position 0"),
+    (any_position_for_no_tokens, "0 tokens at position 5, then 1 token at position 2: call 2 is accepted"),
+    (compares_late, "call 2 passes the layer's error on, but it should raise PositionError"),
+    (returns_the_error, "returns an error, which nobody needs to notice, but it should raise PositionError"),
+    (empties, "afterwards cache['length'] is 0, it should be 2"), (counts_rows, "cache['length'] is 2, it should be 1")])
+def test_rare_wrong_answers_get_no_wrong_name(answer, says):
+    for _ in range(2):
+        card = lesson.EXERCISE.check(answer)
+        assert card.headline.split(":")[1] in (" wrong", " crashed") and says in repr(card), repr(card)
+        assert card.headline in ("run_layers: wrong", "run_layers: crashed: IndexError")
 
 
 @pytest.mark.parametrize("answer, says", [

@@ -95,6 +95,25 @@ def test_wrong_answers_are_called_by_name_and_the_same_each_time(name, answer):
     assert progress.get("exercises", "03.reuse")["missteps"] == [name]
 
 
+def same_objects(prompt, cached):
+    keep = 0
+    while keep < min(len(prompt) - 1, len(cached)) and prompt[keep] is cached[keep]:
+        keep += 1
+    return keep, prompt[keep:]
+
+
+def stops_at_zero(prompt, cached):
+    keep = 0
+    while keep < min(len(prompt) - 1, len(cached)) and prompt[keep] and prompt[keep] == cached[keep]:
+        keep += 1
+    return keep, prompt[keep:]
+
+
+def one_too_many(prompt, cached):
+    keep = min(with_zip(prompt, cached)[0] + 1, len(prompt) - 1, len(cached))
+    return keep, prompt[keep:]
+
+
 @pytest.mark.parametrize("answer, says", [
     (lambda prompt, cached: None, "returns nothing (None)"),
     (lambda prompt, cached: (1.0, prompt), "keep is a float"),
@@ -103,6 +122,11 @@ def test_wrong_answers_are_called_by_name_and_the_same_each_time(name, answer):
     (lambda prompt, cached: (-1, prompt), "you keep -1 cached tokens"),
     (lambda prompt, cached: (with_zip(prompt, cached)[0], prompt[-1:]), "together they are not the prompt"),
     (lambda prompt, cached: with_zip(prompt, cached[:1]), "you keep 1, but 2 fit"),
+    (same_objects, "prompt [0, 700, 0, 7], cached [0, 700, 0, 9]: you keep 1, but 3 fit"),
+    (stops_at_zero, "prompt [0, 700, 0, 7], cached [0, 700, 0, 9]: you keep 0, but 3 fit"),
+    (lambda prompt, cached: (with_zip(prompt, cached)[0], []), "feed is empty"),
+    (lambda prompt, cached: (with_zip(prompt, cached)[0], prompt), "together they are not the prompt"),
+    (one_too_many, "prompt [1, 1], cached [2]: you keep 1 cached tokens, but they are not"),
 ])
 def test_other_wrong_answers_get_an_honest_counterexample(answer, says):
     card = lesson.EXERCISE.check(answer)

@@ -129,7 +129,7 @@ def test_wrong_answers_are_called_by_name_and_the_same_each_time(name, answer):
     (lambda m, p, c: [1], "returns a list"),
     (lambda m, p, c: ["conv"], "you name conv, it should be nothing"),
     (lambda m, p, c: ["window"], "you name window, it should be nothing"),
-    (lambda m, p, c: zeroes(m, p[:1], c[:1]) if len(p) < 3 else [], "only on a fresh random case")])
+    (lambda m, p, c: zeroes(m, p[:1], c[:1]) if len(p) < 3 else [], "a fresh random one is not")])
 def test_other_wrong_answers_get_an_honest_counterexample(answer, says):
     card = lesson.EXERCISE.check(answer)
     assert card.headline == "unread: wrong" and says in repr(card)

@@ -198,6 +198,69 @@ def test_advice_would_say_otherwise_of_a_layer_with_one_store(monkeypatch):
     assert advice.get("expected-cpu.needs-cpu-storage").run().verdict == "wrong"
 
 
+def checked(q, k, v, store, position):
+    if position != store.length:
+        raise ValueError("another position")
+
+
+def not_when_empty(q, k, v, store, position):
+    if store.length:
+        checked(q, k, v, store, position)
+    return exercise_06.attend(q, k, v, store, store.length)
+
+
+def not_for_nothing(q, k, v, store, position):
+    if q.shape[2]:
+        checked(q, k, v, store, position)
+    return exercise_06.attend(q, k, v, store, store.length)
+
+
+def cuts_the_keys_back(q, k, v, store, position):
+    length = store.length
+    y = exercise_06.attend(q, k, v, store, length)
+    if position != length:
+        store.keys = None if length == 0 else store.keys[:, :, :length]
+        raise ValueError("another position")
+    return y
+
+
+def wipes(q, k, v, store, position):
+    if position != store.length and store.length:
+        store.keys = torch.zeros_like(store.keys)
+    return exercise_06.attend(q, k, v, store, position)
+
+
+def another_error(q, k, v, store, position):
+    if position != store.length:
+        raise IndexError("another position")
+    return exercise_06.attend(q, k, v, store, position)
+
+
+def drops_the_batch(q, k, v, store, position):
+    y = exercise_06.attend(q, k, v, store, position)
+    return y.squeeze(0)
+
+
+def by_hand(q, k, v, store, position):
+    checked(q, k, v, store, position)
+    keys, values = store.append(k, v)
+    scores = q @ keys.mT / q.shape[-1] ** 0.5
+    sees = torch.ones(scores.shape[-2:]).tril(keys.shape[2] - q.shape[2]).bool()
+    scores = scores.masked_fill(~sees, -torch.inf)
+    return (scores - scores.max(-1, keepdim=True).values).softmax(-1) @ values
+
+
+@pytest.mark.parametrize("answer, says", [
+    (not_when_empty, "position 1 is accepted, although the store has length 0"),
+    (not_for_nothing, "a call of 0 tokens at position 1 is accepted"), (cuts_the_keys_back, "has changed the store"),
+    (wipes, "has changed the store"), (another_error, "raises IndexError (another position); it should raise ValueError"),
+    (drops_the_batch, "batch of 1"), (by_hand, "0 + 2 tokens")])
+def test_rare_wrong_answers_are_seen(answer, says):
+    for _ in range(2):
+        card = lesson.EXERCISE.check(answer)
+        assert card.state in ("wrong", "crashed") and says in repr(card), repr(card)
+
+
 def test_price_driver_is_right_without_the_fault():
     from labkit import Cache, HybridLM
     model = HybridLM.preset("attention", vocab_size=32, seed=0, hidden_size=32).requires_grad_(False)

@@ -32,11 +32,7 @@ def in_place(dst, src):
     dst.clock = src.clock
 
 
-def takes_the_model_too(dst, src):
-    dst.model, dst.layers, dst.clock = src.model, copy.deepcopy(src.layers), src.clock
-
-
-@pytest.mark.parametrize("answer", [deep, in_place, takes_the_model_too, exercise_07.copy_session])
+@pytest.mark.parametrize("answer", [deep, in_place, exercise_07.copy_session])
 def test_right_answers_pass(answer):
     for _ in range(3):
         assert lesson.EXERCISE.check(answer).state == "right"
@@ -91,8 +87,12 @@ def checks_each_layer(dst, src):
     raise ValueError
 
 
+def takes_the_model_too(dst, src):
+    dst.model, dst.layers, dst.clock = src.model, copy.deepcopy(src.layers), src.clock
+
+
 NAMED = {"the copy shares the source's memory": [same_list, list_copied, exercise_07.share],
-         "two clocks disagree": [tensors_only], "foreign weights are taken": [shapes_only, unchecked],
+         "two clocks disagree": [tensors_only], "foreign weights are taken": [shapes_only, unchecked, takes_the_model_too],
          "refused, but half done": [checks_last, checks_each_layer]}
 
 
@@ -137,11 +137,67 @@ def keys_only(dst, src):
         layer["values"] = old
 
 
+def empty_is_nothing_to_copy(dst, src):
+    if src.clock:
+        deep(dst, src)
+
+
+def two_layers(dst, src):
+    deep(dst, src)
+    dst.layers = dst.layers[:2]
+
+
+def one_row(dst, src):
+    deep(dst, src)
+    for layer in dst.layers:
+        layer["values"] = layer["values"][:1].clone()
+
+
+def one_buffer():
+    kept = {}
+
+    def answer(dst, src):
+        deep(dst, src)
+        for i, layer in enumerate(dst.layers):
+            where = (i, layer["keys"].shape)
+            layer["keys"] = kept.setdefault(where, torch.empty_like(layer["keys"])).copy_(layer["keys"])
+    return answer
+
+
+def same_object(dst, src):
+    if dst.model is not src.model:
+        raise ValueError("another model")
+    deep(dst, src)
+
+
+def type_error(dst, src):
+    if dst.fingerprint() != src.fingerprint():
+        raise TypeError("another model")
+    deep(dst, src)
+
+
+def in_lists(dst, src):
+    deep(dst, src)
+    dst.layers = [list(layer.values()) for layer in dst.layers]
+
+
+@pytest.mark.parametrize("answer, says", [
+    (empty_is_nothing_to_copy, "a copy after 0 frames, to a session of the same model that has seen 3 frames"),
+    (two_layers, "3 layers: "), (one_row, "2 rows; steps"), (one_buffer(), "the copy does not go on"),
+    (same_object, "although both belong to one model"),
+    (type_error, "the copy is refused with TypeError (another model), it should be ValueError"),
+    (in_lists, "the copy cannot take its next frame: TypeError: ")])
+def test_rare_wrong_answers_get_no_wrong_name(answer, says):
+    for _ in range(2):
+        card = lesson.EXERCISE.check(answer)
+        assert card.headline == "copy_session: wrong" and says.replace("layers: ", "layers") in repr(card), repr(card)
+
+
 @pytest.mark.parametrize("answer, says", [
     (lambda dst, src: None, "the copy does not go on as the source would"),
     (keys_only, "the copy does not go on as the source would"),
     (wipes, "the copy changes the source"),
-    (broadcasts, "two rows; steps: copy 2, source 2: the copy cannot take its next frame"),
+    (broadcasts, "one row more; steps: copy 2, source 2: the copy cannot take its next frame"),
     (lambda dst, src: exec("raise ValueError('no')"), "the copy is refused (no), although both belong to one model")])
 def test_other_wrong_answers_get_an_honest_counterexample(answer, says):
     card = lesson.EXERCISE.check(answer)
@@ -159,8 +215,8 @@ def test_stub_is_not_tried_and_a_crash_shows_the_learners_line():
 
 def test_a_session_equals_the_uncut_run():
     for case in exercise_07.fresh(random.Random(4)):
-        model, x = exercise_07.model_of(case.seed), case.frames(11, 5)
-        session = exercise_07.Session(model)
+        model, x = exercise_07.model_of(case.seed, case.layers), case.frames(11, 5)
+        session = exercise_07.Session(model, case.rows)
         assert torch.allclose(torch.cat([session.step(part) for part in x.split([4, 1, 6], 1)], 1), model(x.mT).mT)
         assert session.clock == 11
 

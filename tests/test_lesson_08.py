@@ -133,6 +133,20 @@ def test_stub_is_not_tried_and_leaves_no_trace():
     assert progress.get("exercises", "08.scan") == {}
 
 
+def by_division(u, a, mask, h):
+    a, u = torch.where(mask[..., None], a, 1), torch.where(mask[..., None], u, 0)
+    grown = a.cumprod(1)
+    y = grown * (h[:, None] + (u / grown).cumsum(1))
+    return y, y[:, -1] if y.shape[1] else h
+
+
+def test_a_decay_of_zero_and_a_wrong_form():
+    assert "a = 0 in column 1" in repr(EXERCISE.check(by_division))
+    for wrong in (lambda y, h: y, lambda y, h: (y.mT, h), lambda y, h: (y[:, :1], h), lambda y, h: (y.sum(-1), h)):
+        answer = lambda *parts, wrong=wrong: wrong(*exercise_08.scan(*parts))                               # noqa: E731
+        assert EXERCISE.check(answer).state == "wrong" and not lesson.prove(answer).ok
+
+
 def test_a_crash_shows_the_learners_own_line():
     def answer(u, a, mask, h):
         return loop(u * mask, a, h, lambda t, new, old: new)                    # (B, L, D) * (B, L)

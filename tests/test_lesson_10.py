@@ -95,6 +95,20 @@ def test_wrong_answers_are_called_by_name(name):
     assert cards[0].headline == f"smallest_failure: wrong: {name}" and repr(cards[0]) == repr(cards[1])
 
 
+@pytest.mark.parametrize("key", [max, lambda cut: cut[0] * cut[1], lambda cut: cut[1], lambda cut: cut[0]])
+def test_another_order_than_by_tokens_is_wrong(key):
+    def answer(agrees, n):
+        cuts = [[a, total - a] for total in range(2, n + 1) for a in range(1, total)]
+        return min((cut for cut in cuts if not agrees(cut)), key=key, default=None)
+    assert all(EXERCISE.check(answer).state == "wrong" for _ in range(2))
+
+
+def test_the_largest_n_and_texts():
+    assert "4 + 5 only" in repr(EXERCISE.check(lambda agrees, n: by_totals(agrees, min(n, 8))))
+    words = EXERCISE.check(lambda agrees, n: [*map(str, by_totals(agrees, n) or [])] or None)
+    assert "returns a list of str, it should return [a, b] or None" in repr(words)
+
+
 def test_decode_alone_finds_no_chunk_fault():
     assert lesson.smallest_cut(decode, "dropped-chunk") is None
     assert lesson.smallest_cut(by_totals, "dropped-chunk") == (1, 2)

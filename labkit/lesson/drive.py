@@ -33,7 +33,7 @@ def fault_strip(name, sizes):
 def in_pieces(function, case, names, carried, given, wanted, more=(), start=0, tokens=-1):
     """Call a learner's function on piece after piece, each with what the last call returned: an Attempt.
 
-    Every part of every result is compared; the first problem is named.
+    Every part of every result is compared, also with what it is after the last call; the first problem is named.
 
     Args:
         case: has `sizes` of the pieces and the `dtype` of all tensors.
@@ -45,7 +45,7 @@ def in_pieces(function, case, names, carried, given, wanted, more=(), start=0, t
         start: tokens that were read before; they count as right.
         tokens: the dimension of the tokens in an output.
     """
-    marks, end, notes, problem, error = "." * start, start, set(), None, None
+    marks, end, notes, problem, error, returned = "." * start, start, set(), None, None, []
     for number, size in enumerate(case.sizes):
         begin, end = end, end + size
         where = f"piece {number + 1}: " if len(case.sizes) > 1 else ""
@@ -70,7 +70,11 @@ def in_pieces(function, case, names, carried, given, wanted, more=(), start=0, t
             problem, error = problem or f"{where}the function raises {type(raised).__name__}", raised
             break
         notes.update(remarks(copies, originals, found[1]))
+        returned += [(f"{where}{name}", part, part.clone()) for name, part in zip(names, found)]
         carried = [part.detach().clone() for part in found[1:]]
+    changed = next((name for name, part, then in returned if not torch.equal(part, then)), None)
+    if changed and not problem:
+        problem = f"{changed} was right, but a later call has changed it: return a tensor of its own"
     return Attempt(problem, marks.ljust(start + sum(case.sizes), "!"), error, tuple(sorted(notes)))
 
 

@@ -11,7 +11,7 @@ from ..cache import Cache
 from ..figures.conv_window import say_cut
 from ..model import HybridLM
 from .drive import Watched
-from .exercise import Attempt, Exercise, Misstep, guarded, imitating
+from .exercise import Attempt, Exercise, Misstep, guarded, imitating, same
 from .judge import call, off, strip, want_tensor
 
 
@@ -77,10 +77,11 @@ def small():
 
 
 def fresh(draw):
-    """12 random cases."""
+    """12 random cases of at least one token."""
     for _ in range(12):
-        yield Text(draw.choice(("griffin", "mamba2", "short-conv", "attention")),
-                   tuple(draw.randint(0, 4) for _ in range(draw.randint(1, 5))), draw.getrandbits(32))
+        sizes = [draw.randint(0, 4) for _ in range(draw.randint(1, 5))]
+        sizes[draw.randrange(len(sizes))] += 1
+        yield Text(draw.choice(("griffin", "mamba2", "short-conv", "attention")), tuple(sizes), draw.getrandbits(32))
 
 
 CASES = [Text("griffin", sizes) for sizes in ((2, 3), (1, 1, 4), (5, 1), (3, 0, 2))]
@@ -100,6 +101,11 @@ def feeds_twice(function):
         read = sum(watched.fed, [])
         return len(read) > len(set(read))
     return any(map(twice, CASES))
+
+
+def remembers(function):
+    """The same text, given twice, gets different logits."""
+    return not same(*(logits_of(function, CASES[0]) for _ in range(2)))
 
 
 def feeds_uncut(function):
@@ -122,6 +128,8 @@ EXERCISE = Exercise(
                 "Feed piece after piece, as `sizes` says.", feeds_uncut),
         misstep("born again", "Each piece starts with an empty cache, so it has no past. The first piece is right; the "
                 "others are read as new texts. Make one cache, before the loop.", born_again),
+        Misstep("the cache outlives the call", "The same text, given twice, gets different logits: the cache of the "
+                "first call is used again. A text starts with an empty cache; make it inside the function.", remembers),
         misstep("the outputs of earlier pieces are dropped", "You return what the last piece gave. Keep the logits of "
                 "each piece and join them along the tokens.", last_piece),
     ),

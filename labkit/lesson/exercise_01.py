@@ -113,7 +113,7 @@ def fresh(draw):
             sizes.append(draw.randint(0, rest))
             rest -= sizes[-1]
         dtype = draw.choice((torch.float32, torch.float64, torch.bfloat16))
-        yield Pieces(draw.randint(1, 4), tuple(sizes), draw.randint(2, 5), draw.randint(1, 6), dtype,
+        yield Pieces(draw.randint(1, 6), tuple(sizes), draw.randint(2, 5), draw.randint(1, 6), dtype,
                      history=draw.random() < .7, seed=draw.getrandbits(32))
 
 

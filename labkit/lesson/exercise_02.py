@@ -6,7 +6,7 @@ import torch
 
 from ..errors import PositionError
 from .exercise import Attempt, Exercise, Misstep, same
-from .judge import NotTried, WrongForm, call, off, want_tensor
+from .judge import NotTried, WrongForm, a, call, off, want_tensor
 
 LAYERS, RATES = 3, (0.3, 0.5, 0.7)         # how many, and what each keeps of its state at a token
 
@@ -44,12 +44,14 @@ class LayerFailed(Exception):
 class Calls:
     """One case: calls (tokens, position, layer that fails or None), one after the other on one cache."""
     calls: tuple[tuple[int, int, int | None], ...]
+    layers: int = LAYERS
     batch: int = 2
     channels: int = 3
     seed: int = 0
 
     def __str__(self):
-        return ", then ".join(f"{n} token{'s' * (n != 1)} at position {position}" + (
+        few = "" if self.layers == LAYERS else f"{self.layers} layer{'s' * (self.layers != 1)}: "
+        return few + ", then ".join(f"{n} token{'s' * (n != 1)} at position {position}" + (
             "" if fails is None else f" (layer {fails} fails)") for n, position, fails in self.calls)
 
     def expected(self):
@@ -83,13 +85,14 @@ def reference(x, rates):
 
 
 def play(function, case):
-    """For each call: (what it did, should do, y or None, the error, what is wrong with the cache, or "")."""
+    """For each call: (what it did, should do, y or None, the error, the cache, what is wrong with it, the right y)."""
     draw = torch.Generator().manual_seed(case.seed)
-    cache, states = {"length": 0, "states": [None] * LAYERS}, [None] * LAYERS
+    rates, states = (*RATES, 0.9)[:case.layers], []
+    cache = {"length": 0, "states": [None] * case.layers}
     x = torch.zeros(case.batch, 0, case.channels)                                               # fed so far, (B, L, C)
     for (n, position, fails), should in zip(case.calls, case.expected()):
         new = torch.randn(case.batch, n, case.channels, generator=draw)                         # (B, L, C)
-        layers, y, error = [layer(a, fails=i == fails) for i, a in enumerate(RATES)], None, None
+        layers, y, error = [layer(a, fails=i == fails) for i, a in enumerate(rates)], None, None
         before = cache["length"], list(cache["states"])
         try:
             y, did = call(function, layers, new.clone(), position, cache), "taken"
@@ -97,29 +100,34 @@ def play(function, case):
             raise
         except Exception as raised:
             did, error = {PositionError: "refused", LayerFailed: "failed"}.get(type(raised), "crashed"), raised
+        if isinstance(y, Exception):
+            did = "returned"
         if should == "taken":
             x, hidden, states = torch.cat([x, new], 1), new, []
-            for one, state in zip([layer(a) for a in RATES], before[1]):
+            for one, state in zip([layer(a) for a in rates], before[1]):
                 hidden, state = one(hidden, state)
                 states.append(state)
-        wanted = (x.shape[1], states) if should == "taken" else before
-        yield did, should, y, error, off_cache(cache, *wanted), reference(x, RATES)[:, x.shape[1] - n:]
+        right = [before[1]] * (should != "taken" or n == 0) + [states] * (should == "taken")    # 0 tokens: either will do
+        yield did, should, y, error, dict(cache), off_cache(cache, x.shape[1], right), reference(x, rates)[:, x.shape[1] - n:]
 
 
-def off_cache(cache, length, states):
-    """What differs from this length and these states (in values), in words; "" when nothing does."""
-    if cache.get("length") != length:
-        return f"cache['length'] is {cache.get('length')}, it should be {length}"
-    held = same(cache.get("states"), states)
+def off_cache(cache, length, right):
+    """What differs from this length and from each right list of states, in words; "" when nothing does."""
+    found = cache.get("length")
+    if type(found) is not int or found != length:
+        return f"cache['length'] is {found if type(found) is int else a(found)}, it should be {length}"
+    held = any(same(cache.get("states"), states) for states in right)
     return "" if held else "cache['states'] does not hold the states that it should"
 
 
 def attempt(function, case):
-    says = {"taken": "is accepted", "refused": "raises PositionError", "failed": "passes the layer's error on"}
-    for number, (did, should, y, error, left, wanted) in enumerate(play(function, case), 1):
+    says = {"taken": "is accepted", "refused": "raises PositionError", "failed": "passes the layer's error on",
+            "returned": "returns an error, which nobody needs to notice"}
+    for number, (did, should, y, error, _, left, wanted) in enumerate(play(function, case), 1):
         which = f"call {number} " if len(case.calls) > 1 else "it "
         if did == "crashed":
-            return Attempt(f"{which}raises {type(error).__name__}", error=error)
+            aim = f", but it should {SHOULD[should]}" * (should != "taken")
+            return Attempt(f"{which}raises {type(error).__name__}{aim}", error=error)
         if did != should:
             return Attempt(f"{which}{says[did]}, but it should {SHOULD[should]}")
         if did == "taken":
@@ -147,23 +155,28 @@ def small():
     yield from (LEGAL, FRESH, SKIP, REPEAT, RESTART)
     yield from (Calls(((2, 0, None), (1, 2, fails), (1, 2, None), (2, 3, None))) for fails in range(LAYERS))
     yield from (Calls(((1, 0, 1), (1, 0, None))), Calls(((3, 0, None), (2, -1, None))), CRASH)
-    yield Calls(((2, 0, None), (0, 2, None), (1, 2, None)))
+    yield from (Calls(((2, 0, None), call, (1, 2, None))) for call in ((0, 2, None), (0, 5, None), (1, 5, 0)))
+    yield from (Calls(((2, 0, None), (1, 2, layers - 1), (1, 2, None)), layers) for layers in (1, 2, 4))
 
 
 def fresh(draw):
     """16 random rows of calls; most of them fit."""
     for _ in range(16):
-        length, calls = 0, []
+        length, calls, layers = 0, [], draw.randint(1, 4)
         for _ in range(draw.randint(1, 5)):
-            n, position = draw.randint(1, 4), length if draw.random() < .7 else draw.randint(0, length + 2)
-            calls.append((n, position, draw.randrange(LAYERS) if draw.random() < .3 else None))
+            n, position = draw.randint(0, 4), length if draw.random() < .7 else draw.randint(0, length + 2)
+            calls.append((n, position, draw.randrange(layers) if n and draw.random() < .3 else None))
             length += n * (position == length and calls[-1][2] is None)
-        yield Calls(tuple(calls), draw.randint(2, 4), draw.randint(1, 4), draw.getrandbits(32))
+        yield Calls(tuple(calls), layers, draw.randint(2, 4), draw.randint(1, 4), draw.getrandbits(32))
 
 
 def takes(function, case):
     """Is the last call of a case accepted?"""
-    return [did for did, *_ in play(function, case)][-1] == "taken"
+    return outcomes(function, case)[-1] == "taken"
+
+
+def outcomes(function, case):
+    return [did for did, *_ in play(function, case)]
 
 
 def accepted(function):
@@ -171,13 +184,19 @@ def accepted(function):
 
 
 def counts_calls(function):
-    return takes(function, SINGLE) and takes(function, Calls(LEGAL.calls[:1])) and not takes(function, LEGAL)
+    return set(outcomes(function, SINGLE)) == {"taken"} and outcomes(function, LEGAL)[:2] == ["taken", "refused"]
 
 
-def stands_still(function):
-    """Is a first call accepted, its states stored, and the length left at 0?"""
-    (did, _, y, _, left, _), = play(function, Calls(LEGAL.calls[:1]))
-    return did == "taken" and y is not None and left.startswith("cache['length'] is 0")
+def after_first(function):
+    """What an accepted first call leaves in the cache: (length, is there a state)."""
+    (did, _, y, _, cache, *_), = play(function, Calls(LEGAL.calls[:1]))
+    return (cache["length"], cache["states"] != [None] * LAYERS) if did == "taken" and y is not None else (None, None)
+
+
+def half_done(function):
+    """Does a call that fails leave something else than what was there before it, and than an empty cache?"""
+    (*_, before, _), (*_, cache, left, _) = play(function, CRASH)
+    return not before and bool(left) and (cache["length"] > 0 or cache["states"] != [None] * LAYERS)
 
 
 EXERCISE = Exercise(
@@ -195,10 +214,13 @@ EXERCISE = Exercise(
         Misstep("counts calls, not tokens", "5 tokens, then 3, then 4 are refused, although they fit. The clock goes "
                 "on by the number of tokens, x.shape[1], not by one.", counts_calls),
         Misstep("the clock stands still", "The states move on, cache['length'] does not, so no call fits behind the "
-                "first one. Add the number of tokens to it, x.shape[1].", stands_still),
+                "first one. Add the number of tokens to it, x.shape[1].", lambda f: after_first(f) == (0, True)),
+        Misstep("nothing is stored", "After a call the cache is as it was before. A new dict or list of your own does not "
+                "reach the caller: write into cache['length'] and cache['states'].",
+                lambda f: after_first(f) == (0, False)),
         Misstep("half done", "When a layer fails, the layers before it have moved and the others have not. The same "
                 "call again gives them the token twice. Collect the new states, and store all of them at the end.",
-                lambda f: [not left for *_, left, _ in play(f, CRASH)] == [True, False]),
+                half_done),
     ),
     hints=(
         "Where to look: which number in the cache says how many tokens it has seen? And at which line can a layer "

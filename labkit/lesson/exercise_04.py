@@ -60,7 +60,8 @@ class Chunks:
         start = f"{self.before} by a right layer, then " if self.before else "from the start: "
         cut = " + ".join(map(str, self.sizes)) if len(set(self.sizes)) > 1 or len(self.sizes) < 3 else \
             f"{len(self.sizes)} times {self.sizes[0]}"
-        return f"K = {self.kernel}, {start}{cut}{'' if self.dtype == torch.float32 else ', float64'}"
+        alone = ", batch of 1" if self.batch == 1 else ""
+        return f"K = {self.kernel}, {start}{cut}{alone}{'' if self.dtype == torch.float32 else ', float64'}"
 
     def data(self):
         """x (B, C, L), dt (B, L, C), weight (C, K), and three numbers a channel for the step, (3, C); float64."""
@@ -117,34 +118,39 @@ def small():
         cuts = dict.fromkeys([(length,), (1, length - 1), (length // 2, 0, length - length // 2), (1,) * length])
         yield from (Chunks(kernel, before, sizes) for sizes in cuts if sizes and
                     (min(sizes) > 0 or min(sizes) == 0 and length in (0, 4, 9)))
-    yield Chunks(3, 4, (5, 0, 3), dtype=torch.float64)
+    yield from (Chunks(3, 4, (5, 0, 3), dtype=torch.float64), Chunks(2, 2, (2, 1), batch=1, channels=1))
 
 
 def fresh(draw):
     """16 random cases."""
     for _ in range(16):
         sizes = tuple(draw.randint(0, 4) for _ in range(draw.randint(1, 3)))
-        yield Chunks(draw.randint(1, 4), draw.randint(0, 5), sizes, draw.randint(2, 5), draw.randint(1, 6),
+        yield Chunks(draw.randint(1, 4), draw.randint(0, 5), sizes, draw.randint(1, 5), draw.randint(1, 6),
                      draw.choice((torch.float32, torch.float64)), draw.getrandbits(32))
 
 
-def one_call(function, case, change=None):
-    """What the function returns for the whole of a case, with a window and an h that hold something."""
+def one_call(function, case, change=None, of=("x", "dt")):
+    """What the function returns for the whole of a case, with a window and an h that hold something.
+
+    change: columns of these inputs, `of`, that get other numbers.
+    """
     x, dt, weight, numbers = (part.to(case.dtype) for part in case.data())
     if change:
         x, dt = x.clone(), dt.clone()
-        x[..., change] += 1
-        dt[:, change] += 1
+        x[..., change] += "x" in of
+        dt[:, change] += "dt" in of
     window = torch.ones(*x.shape[:2], case.kernel - 1)
     return call(function, x, dt, window, torch.ones_like(dt[:, 0]), weight, stepper(numbers))
 
 
-def sees_later(function):
-    """The first output moves when only the last input and dt change."""
-    first, moved = ([one_call(function, case, change)[0][:, 0] for case in CASES[1:]]
-                    for change in (None, slice(-1, None)))
-    fits = all(y.shape == (case.batch, case.channels) for y, case in zip(first, CASES[1:]))
-    return fits and same(first, first) and not any(map(same, first, moved))
+def sees_later(of):
+    """A `fits`: the first output moves when only the last x, or only the last dt, changes."""
+    def fits(function):
+        first, moved = ([one_call(function, case, change, of)[0][:, 0] for case in CASES[1:]]
+                        for change in (None, slice(-1, None)))
+        shapes = all(y.shape == (case.batch, case.channels) for y, case in zip(first, CASES[1:]))
+        return shapes and same(first, first) and not any(map(same, first, moved))
+    return fits
 
 
 def drops_the_rest(function):
@@ -168,7 +174,9 @@ EXERCISE = Exercise(
         Misstep("dropped chunk", "Your function makes one step, for the first token. The other tokens of the chunk "
                 "move nothing: not their outputs, and not the memory. Make one step for each token.", drops_the_rest),
         Misstep("looks ahead", "Your first output moves when only the last input changes. Output t may read the "
-                "convolution's column t, not the last one.", sees_later),
+                "convolution's column t, not the last one.", sees_later("x")),
+        Misstep("a later token's dt", "Your first output moves when only the last dt changes. Each token has its own "
+                "dt: dt[:, t].", sees_later(("dt",))),
         misstep("one dt for all tokens", "You use the first token's dt for the whole chunk. Each token has its own: "
                 "dt[:, t].", one_dt),
         misstep("the state is not passed on", "Each token starts from the same h. The h that a step returns is the h "

@@ -1,14 +1,15 @@
 """Exercise of lesson 06, attend: one store for all, and the wrong answers that it knows."""
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 
 from ..figures.conv_window import say_cut
-from .exercise import Attempt, Exercise, Misstep, guarded, imitating
-from .judge import call, off, strip, want_tensor
+from .exercise import Attempt, Exercise, Misstep, guarded, imitating, same
+from .judge import NotTried, WrongForm, call, off, strip, want_tensor
 
 
 class Store:
@@ -66,7 +67,7 @@ def top_left_chunks(length, held):
 
 @dataclass(frozen=True)
 class Talk:
-    """One case: the pieces of one text; behind them, where `astray`, calls at a wrong position."""
+    """One case: the pieces of one text; before and behind each, where `astray`, calls at wrong positions."""
     sizes: tuple[int, ...]
     astray: bool = False
     batch: int = 2
@@ -76,7 +77,8 @@ class Talk:
     seed: int = 0
 
     def __str__(self):
-        return f"{say_cut(self.sizes)}{', then a wrong position' * self.astray}"
+        alone = ", batch of 1" * (self.batch == 1)
+        return f"{say_cut(self.sizes)}{', and wrong positions in between' * self.astray}{alone}"
 
     def data(self):
         """q, k, v, each (B, H, L, D)."""
@@ -97,25 +99,35 @@ def feed(function, case):
     """The outputs (B, H, L, D) of all pieces, and the store."""
     data, store, outputs, fed = case.data(), Store(), [], 0
     for piece in data.split(list(case.sizes), 3):
+        refuse(function, case, store)
         y = call(function, *piece.clone(), store, fed)
         want_tensor(y, "the result", piece.shape[1:], case.dtype)
         outputs.append(y)
         fed += piece.shape[3]
+    refuse(function, case, store)
     return torch.cat(outputs, 2), store
 
 
-def refusal(function, case, store):
-    """What is wrong with how a call at a wrong position is answered; None when it is refused as it should be."""
-    length = store.length
-    for position in {length + 1, max(length - 1, 0), 0} - {length}:
+def refuse(function, case, store):
+    """Call at wrong positions, where the case is `astray`; raise WrongForm unless each is refused and adds nothing."""
+    held = store.length, *(part if part is None else part.clone() for part in (store.keys, store.values))
+    wrong = sorted({held[0] + 1, max(held[0] - 1, 0), 0} - {held[0]})
+    for position, length in itertools.product(wrong if case.astray else (), (1, 0)):
         try:
-            call(function, *case.data()[..., :1, :], store, position)
+            call(function, *case.data()[..., :length, :], store, position)
         except ValueError:
-            if store.length != length:
-                return "a call at a wrong position is refused, but the store holds its tokens all the same"
+            if not same((store.length, store.keys, store.values), held):
+                raise WrongForm("a call at a wrong position is refused, but the store holds its tokens all the same"
+                                if store.length > held[0] else
+                                "a call at a wrong position is refused, but it has changed the store") from None
+        except NotTried:
+            raise
+        except Exception as error:
+            raise WrongForm(f"a call at a wrong position raises {type(error).__name__} ({error}); it should raise "
+                            "ValueError") from error
         else:
-            return f"position {position} is accepted, although the store has length {length}"
-    return None
+            tokens = "a call of 0 tokens at " * (length == 0)
+            raise WrongForm(f"{tokens}position {position} is accepted, although the store has length {held[0]}")
 
 
 @guarded
@@ -126,7 +138,7 @@ def attempt(function, case):
     problem = ("the result is not that of the uncut text" if bad.any() else
                None if store.length == y.shape[2] else
                f"the store has length {store.length}, it should be {y.shape[2]}")
-    return Attempt(problem or (refusal(function, case, store) if case.astray else None), strip(bad))
+    return Attempt(problem, strip(bad))
 
 
 CUTS = ((12,), (4, 8), (1,) * 12, (4, 1, 1, 1, 1, 4), (2, 3))
@@ -136,6 +148,7 @@ def small():
     """Fixed cases, simplest first."""
     yield from (Talk(sizes) for sizes in ((1,), (2,), (1, 1), (2, 2), (2, 1, 2), (3, 0, 2), *CUTS))
     yield from (Talk((5, 1, 3), False, 3, 1, 6, dtype) for dtype in (torch.float64, torch.bfloat16))
+    yield from (Talk((2, 1), batch=1), Talk((0, 2)))
     yield from (Talk(sizes, astray=True) for sizes in ((1,), (3, 2), (2, 0)))
 
 
@@ -143,7 +156,7 @@ def fresh(draw):
     """12 random cases."""
     for _ in range(12):
         sizes = tuple(draw.randint(0, 4) for _ in range(draw.randint(1, 6)))
-        yield Talk((draw.randint(1, 4), *sizes), True, draw.randint(2, 4), draw.randint(1, 3), draw.randint(1, 6),
+        yield Talk((*sizes, draw.randint(1, 4)), True, draw.randint(1, 4), draw.randint(1, 3), draw.randint(1, 6),
                    draw.choice((torch.float32, torch.float64)), draw.getrandbits(32))
 
 
@@ -160,8 +173,7 @@ def refused_late(function):
         call(function, *case.data()[..., :3, :], store, 0)
     except ValueError:
         return store.length == 3
-    _, store = feed(function, case)
-    return "all the same" in (refusal(function, case, store) or "")
+    return "all the same" in (attempt(function, replace(case, astray=True)).problem or "")
 
 
 def takes_any_position(function):

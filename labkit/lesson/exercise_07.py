@@ -1,5 +1,6 @@
 """Exercise of lesson 07, copy_session, and the wrong answers that it knows."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -11,7 +12,7 @@ from ..faults.different_depths import SharedRing
 from ..streaming import StreamState
 from .drive import drawn
 from .exercise import Attempt, Exercise, Misstep, guarded
-from .judge import WrongForm, call, off, strip
+from .judge import NotTried, WrongForm, call, off, strip
 
 RING = 4            # slots of each ring
 
@@ -76,12 +77,14 @@ def share(dst, src):
 
 # The exercise ------------------------------------------------------------------------------------------------------
 
-OTHERS = {"a session of the same model": lambda seed: Session(model_of(seed)),
-          "a session of the same model, two rows": lambda seed: Session(model_of(seed), 2),
-          "a session of other weights": lambda seed: Session(model_of(seed + 1)),
-          "a session of a deeper model": lambda seed: Session(model_of(seed, 3)),
-          "a session of a shallower model": lambda seed: Session(model_of(seed, 1))}
+# A second object of the same weights is the same model, as its fingerprint says.
+OTHERS = {"a session of the same model": lambda seed, layers, rows: Session(deepcopy(model_of(seed, layers)), rows),
+          "a session of the same model, one row more": lambda seed, layers, rows: Session(model_of(seed, layers), rows + 1),
+          "a session of other weights": lambda seed, layers, rows: Session(model_of(seed + 1, layers), rows),
+          "a session of a deeper model": lambda seed, layers, rows: Session(model_of(seed, layers + 1), rows),
+          "a session of a shallower model": lambda seed, layers, rows: Session(model_of(seed, layers - 1), rows)}
 TWIN, ROWS, FOREIGN, DEEPER, SHALLOWER = OTHERS
+DIFFERENT = FOREIGN, DEEPER, SHALLOWER
 
 
 @dataclass(frozen=True)
@@ -92,28 +95,35 @@ class Copy:
     used: int = 0
     turns: tuple[str, ...] = ("copy", "copy", "source", "source")
     seed: int = 0
+    layers: int = 2
+    rows: int = 1
 
     def __str__(self):
         used = f" that has seen {self.used} frames" if self.used else ""
         to = f", to {self.to}{used}" if used or self.to != TWIN else ""
         steps = ", ".join(f"{who} {len(list(run))}" for who, run in groupby(self.turns))
-        return f"a copy after {self.before} frames{to}; steps: {steps}"
+        sizes = f", {self.layers} layers" * (self.layers != 2) + f", {self.rows} rows" * (self.rows != 1)
+        return f"a copy after {self.before} frames{sizes}{to}; steps: {steps}"
 
     def frames(self, length, salt):
-        return drawn(1, length, 3, seed=self.seed * 7 + salt)                           # (B, L, channels)
+        return drawn(self.rows, length, 3, seed=self.seed * 7 + salt)                   # (B, L, channels)
 
     def ready(self):
-        """The source, the target, and what each of them is fed next: {"copy": (1, L, channels), "source": ...}."""
-        src, dst = Session(model_of(self.seed)), OTHERS[self.to](self.seed)
+        """The source, the target, and what each of them is fed next: {"copy": (B, L, channels), "source": ...}."""
+        src, dst = Session(model_of(self.seed, self.layers), self.rows), self.session(self.to)
         if self.before:
             src.step(self.frames(self.before, 0))
         if self.used:
-            dst.step(self.frames(self.used, 1).expand(len(dst.layers[0]["keys"]), -1, -1))
+            dst.step(self.frames(self.used, 1)[:1].expand(len(dst.layers[0]["keys"]), -1, -1))
         return src, dst, {"copy": self.frames(8, 2), "source": self.frames(8, 3)}
+
+    def session(self, which):
+        """A new session, one of OTHERS."""
+        return OTHERS[which](self.seed, self.layers, self.rows)
 
     def wanted(self, coming):
         """The reference, made without any session: each text uncut."""
-        model, past = model_of(self.seed), self.frames(self.before, 0)
+        model, past = model_of(self.seed, self.layers), self.frames(self.before, 0)
         return {who: model(torch.cat([past, x], 1).mT).mT[:, self.before:] for who, x in coming.items()}
 
 
@@ -127,6 +137,14 @@ def attempt(function, case):
         if case.to == TWIN:
             raise WrongForm(f"the copy is refused ({refusal}), although both belong to one model") from None
         return Attempt(None if unchanged(dst, was_dst) else "the copy is refused, but the target has changed")
+    except Exception as error:
+        if isinstance(error, NotTried) or case.to not in DIFFERENT:
+            raise
+        raise WrongForm(f"the copy is refused with {type(error).__name__} ({error}), it should be ValueError") from None
+    if case.to not in DIFFERENT:                            # a copy of two other sessions must not disturb this one
+        one, other = case.session(TWIN), case.session(TWIN)
+        one.step(case.frames(3, 4))
+        call(function, other, one)
     if not unchanged(src, was_src):
         return Attempt("the copy changes the source")
     wanted, bad, fed = case.wanted(coming), [], {"copy": 0, "source": 0}
@@ -134,14 +152,16 @@ def attempt(function, case):
         t, session = fed[who], {"copy": dst, "source": src}[who]
         fed[who] += 1
         try:
-            y = session.step(coming[who][:, t:t + 1])                                   # (1, 1, channels)
-        except RuntimeError:
-            return Attempt(f"the {who} cannot take its next frame")
+            y = session.step(coming[who][:, t:t + 1])                                   # (B, 1, channels)
+        except Exception as error:
+            return Attempt(f"the {who} cannot take its next frame: {type(error).__name__}: {error}".splitlines()[0])
         bad.append(bool(off(y, wanted[who][:, t:t + 1], wanted[who].abs().max(), ulps=1e6).any()))
     wrong = [who for who, each in zip(case.turns, bad) if each]
     says = {"copy": "the copy does not go on as the source would", "source": "the source is disturbed"}
-    taken = "it was not refused, and " * (case.to in (FOREIGN, DEEPER, SHALLOWER))
-    return Attempt(taken + says[wrong[0]] if wrong else None, strip(torch.tensor([bad])))
+    problem = says[wrong[0]] if wrong else None
+    if case.to in DIFFERENT:
+        problem = f"it was not refused, and {problem or 'the two belong to different models'}"
+    return Attempt(problem, strip(torch.tensor([bad])))
 
 
 FULL = Copy(6)
@@ -151,7 +171,7 @@ def small():
     """Fixed cases, simplest first."""
     yield from (Copy(before) for before in (0, 2, 6))
     yield from (Copy(before, turns=("source", "source", "copy", "source", "copy")) for before in (2, 6))
-    yield Copy(6, used=3)
+    yield from (Copy(6, used=3), Copy(0, used=3), Copy(5, layers=1), Copy(5, layers=3), Copy(5, rows=2))
     yield from (Copy(3, to, used) for to in (FOREIGN, DEEPER, SHALLOWER, ROWS) for used in (0, 2))
 
 
@@ -160,7 +180,7 @@ def fresh(draw):
     for _ in range(8):
         turns = tuple(draw.choice(("copy", "source")) for _ in range(draw.randint(2, 8)))
         yield Copy(draw.randint(0, 9), draw.choice((TWIN, TWIN, *OTHERS)), draw.randint(0, 5), turns,
-                   draw.getrandbits(16))
+                   draw.getrandbits(16), draw.randint(2, 3), draw.randint(1, 2))
 
 
 def after_copy(function):
@@ -183,13 +203,13 @@ def shares(function):
 def clock_stays(function):
     """All tensors are copied, the clock is not."""
     src, dst = after_copy(function)
-    return dst.clock != src.clock and unchanged(dst, (dst.clock, src.held()[1]))
+    return dst.clock == 0 and unchanged(dst, (dst.clock, src.held()[1]))
 
 
 def takes_foreign(function):
     """Right between sessions of one model; a session of other weights is taken too, and goes on wrongly."""
     problem = attempt(function, Copy(3, FOREIGN)).problem
-    return attempt(function, FULL).problem is None and problem is not None and "the copy is refused" not in problem
+    return attempt(function, FULL).problem is None and (problem or "").startswith("it was not refused")
 
 
 def changes_then_checks(function):

@@ -54,16 +54,23 @@ class Ragged:
     sizes: tuple[int, ...]
     channels: int = 2
     seed: int = 0
+    forgets: int | None = None      # a column in which a is 0
+    dtype: torch.dtype = torch.float32
 
     def __str__(self):
-        return f"rows {' '.join(self.rows)} fed as {'+'.join(map(str, self.sizes))}"
+        zero = "" if self.forgets is None else f", a = 0 in column {self.forgets}"
+        dtype = ", float64" * (self.dtype == torch.float64)
+        return f"rows {' '.join(self.rows)} fed as {'+'.join(map(str, self.sizes))}{zero}{dtype}"
 
     def data(self):
         """u, a (B, L, D), mask (B, L)."""
         mask = torch.tensor([letter == "x" for row in self.rows for letter in row]).bool().view(len(self.rows), -1)
         draw = torch.Generator().manual_seed(self.seed)
         u = torch.randn(*mask.shape, self.channels, generator=draw)
-        return u, 0.3 + 0.6 * torch.rand(u.shape, generator=draw), mask
+        a = 0.3 + 0.6 * torch.rand(u.shape, generator=draw)
+        if self.forgets is not None:
+            a[:, self.forgets] = 0
+        return u.to(self.dtype), a.to(self.dtype), mask
 
 
 def alone(u, a, mask):
@@ -117,7 +124,8 @@ def small():
         for side in SIDES:
             yield from (padded(side, sizes, before, others) for before in ("", "xxxx")
                         for sizes in ((6,), (2, 2, 2), (1,) * 6, (3, 0, 3)))
-    yield Ragged(("____", "x__x", "xxxx"), (4,))
+    yield from (Ragged(("____", "x__x", "xxxx"), (4,)), Ragged(("xxxx", "xx_x"), (4,), forgets=1),
+                Ragged(("xxxx", "xx_x"), (2, 2), dtype=torch.float64))
 
 
 def fresh(draw):
@@ -125,7 +133,9 @@ def fresh(draw):
     for _ in range(24):
         sizes = [draw.randint(0, 3) for _ in range(draw.randint(1, 5))]
         rows = tuple("".join(draw.choice("xx_") for _ in range(sum(sizes))) for _ in range(draw.randint(2, 4)))
-        yield Ragged(rows, tuple(sizes), draw.randint(1, 4), draw.getrandbits(32))
+        forgets = draw.randrange(sum(sizes)) if sum(sizes) and draw.random() < .3 else None
+        yield Ragged(rows, tuple(sizes), draw.randint(1, 4), draw.getrandbits(32), forgets,
+                     draw.choice((torch.float32, torch.float64)))
 
 
 CASES = [padded(side, sizes, before) for side in SIDES for before in ("", "xxxx") for sizes in ((6,), (2, 4), (1,) * 6)]
@@ -139,8 +149,8 @@ EXERCISE = Exercise(
     missteps=(
         misstep("the state decays under padding", "Padding adds nothing, but h is still multiplied by a. A padding "
                 "column must leave h alone: there a has to be 1 as well.", inputs_masked),
-        misstep("one row's padding stops the other rows", "Where any row is padded, all rows stand still. The mask "
-                "belongs to a row: each row needs its own decision.", all_or_none),
+        misstep("one row's padding stops the other rows", "Where one row is padded, other rows stand still, too. The "
+                "mask belongs to a row: each row needs its own decision.", all_or_none),
         misstep("a continued call ignores the mask", "The first call is right. A call with an earlier state does not "
                 "look at the mask.", first_call_only),
         misstep("the one-column path ignores the mask", "Calls of several columns are right. A call of one column does "

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .exercise import Attempt, Exercise, Misstep, guarded, imitating
-from .judge import WrongForm, a, call
+from .judge import WrongForm, a_list, call
 
 
 # The right answer and the wrong ones -------------------------------------------------------------------------------
@@ -57,8 +57,8 @@ class Fails:
             cuts.append(sizes)
             return not self.fails(*sizes)
         found = call(function, agrees, self.n)
-        if found is not None and not (isinstance(found, (list, tuple)) and len(found) == 2):
-            raise WrongForm(f"the function returns {a(found)}, it should return [a, b] or None")
+        if found is not None and not (isinstance(found, (list, tuple)) and [*map(type, found)] == [int, int]):
+            raise WrongForm(f"the function returns {a_list(found)}, it should return [a, b] or None")
         return None if found is None else list(found), cuts
 
 
@@ -79,9 +79,17 @@ def attempt(function, case):
 ANY, SHORT, BOTH = (Fails("in every chunk of 2 or more", lambda a, b: b > 1),
                     Fails("in chunks of 6 or more, and in 2 + 3", lambda a, b: b > 5 or (a, b) == (2, 3)),
                     Fails("when both pieces have 3 or more", lambda a, b: a > 2 and b > 2))
+
+
+def only(*cuts):
+    """A model that is wrong at these cuts alone, of which the first is the smallest by tokens, and by nothing else."""
+    return Fails(f"at {' and '.join(f'{a} + {b}' for a, b in cuts)} only", lambda a, b: (a, b) in cuts)
+
+
 NOWHERE = Fails("nowhere", lambda a, b: False)
 FIXED = (ANY, SHORT, BOTH, NOWHERE, Fails("after 4 tokens", lambda a, b: a > 3, 7),
-         Fails("one token at a time", lambda a, b: b == 1, 5), Fails("in chunks of 4 only", lambda a, b: b == 4, 5))
+         Fails("one token at a time", lambda a, b: b == 1, 5), Fails("in chunks of 4 only", lambda a, b: b == 4, 5),
+         only((1, 4), (3, 3)), only((2, 3), (1, 5)), only((1, 3), (4, 1)), only((4, 5)))
 
 
 def fresh(draw):

@@ -27,7 +27,9 @@ def call(function, *args):
     except NotImplementedError as error:
         if traceback.extract_tb(error.__traceback__)[-1].name != getattr(function, "__name__", None):
             raise
-        raise NotTried from None
+        raise NotTried from error
+    except SystemExit as error:
+        raise RuntimeError("the function leaves Python: SystemExit") from error
     if result is NotImplemented:
         raise NotTried
     return result
@@ -57,6 +59,11 @@ def a(thing):
     """'nothing (None)', 'a tuple', 'an int': the type of a value, for a sentence."""
     name = type(thing).__name__
     return "nothing (None)" if thing is None else f"a{'n' * (name[0].lower() in 'aeio')} {name}"
+
+
+def a_list(thing):
+    """As `a`, and of a list or tuple also what it holds: 'a list of Tensor'."""
+    return f"{a(thing)} of {type(thing[0]).__name__}" if isinstance(thing, (list, tuple)) and thing else a(thing)
 
 
 def plain(dtype):

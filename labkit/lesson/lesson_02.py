@@ -74,7 +74,7 @@ def two_ways():
 
 def retry(function):
     """4 tokens; the last one fails in layer 1 of 0 to 2, then its call is made again: 'right', 'wrong' or 'refused'."""
-    *_, (did, _, y, _, _, wanted) = play(function, Calls(((3, 0, None), (1, 3, 1), (1, 3, None))))
+    *_, (did, _, y, *_, wanted) = play(function, Calls(((3, 0, None), (1, 3, 1), (1, 3, None))))
     return did if did == "refused" else "wrong" if off(y, wanted, 8 + 8 * wanted.abs().sum()).any() else "right"
 
 

@@ -14,7 +14,7 @@ from ..model import HybridLM
 from .card import Card
 from .drive import drawn
 from .exercise_08 import EXERCISE, SIDES, attempt, inputs_masked, padded
-from .judge import call
+from .judge import call, want_parts, want_tensor
 from .library import MISSING, installed
 from .question import Option, Question, claim
 
@@ -142,7 +142,11 @@ def prove(function):
     def your_scan(x, state, mask=None):
         u, a = x.chunk(2, -1)                                                                           # (B, L, 3)
         mask = torch.ones(u.shape[:2], dtype=torch.bool) if mask is None else mask
-        return call(function, u, a.sigmoid(), mask, torch.zeros_like(u[:, 0]) if state is None else state)
+        h = torch.zeros(len(u), 3, dtype=u.dtype) if state is None else state
+        y, h = want_parts(call(function, u, a.sigmoid(), mask, h), ("y", "the next h"))
+        want_tensor(y, "y", u.shape, u.dtype)
+        want_tensor(h, "the next h", (len(u), 3), u.dtype)
+        return y, h
     if not EXERCISE.tried(function):
         return Card("not tried", "The contract: scan is not tried yet, so there is nothing to prove.")
 

@@ -165,7 +165,10 @@ def saved(function):
     found = calls(function)
     if not found:
         return Card("wrong", "The text differs from that of the plain loop.")
-    return Card("right", f"The same 30 tokens in {found[0]} model calls; the plain loop needs {found[1]}.")
+    says = f"The same 30 tokens in {found[0]} model calls; the plain loop needs {found[1]}"
+    if found[0] >= found[1]:
+        return Card("wrong", f"{says}: nothing is saved.", ["Feed last + draft as one chunk."])
+    return Card("right", f"{says}.")
 
 
 @torch.no_grad()
