@@ -137,7 +137,8 @@ def same_name(seed: int, facts: int = 4) -> tuple[Example, Example]:
     return one, two
 
 
-def training_text(rng: random.Random, facts: int, again: float = 0.0, alike: float = 0.0) -> list[tuple[str, bool]]:
+def training_text(rng: random.Random, facts: int, again: float = 0.0, alike: float = 0.0, colours: int = 1
+                  ) -> list[tuple[str, bool]]:
     """A text for training in parts, and which parts follow from what stands before.
 
     Every fact is told once, and asked in any order, mostly after all are told, else in turns.
@@ -147,12 +148,13 @@ def training_text(rng: random.Random, facts: int, again: float = 0.0, alike: flo
         facts: how many people.
         again: chance that a fact that was asked may be asked once more. At 0 each is asked once, and the last answers
             can be found by what is left over.
-        alike: chance that all do the same, and chance that their things have only two colours. Where verbs and colours
-            differ, a model can find a fact by its verb and a thing by its colour, and never learns to look at the name.
+        alike: chance that all do the same, and chance that their things have only so many `colours`. Where verbs and
+            colours differ, a model can find a fact by its verb and a thing by its colour, and never learns to look at
+            the name.
     """
     verbs = rng.sample(VERBS, 1) if alike and rng.random() < alike else VERBS
-    colours = rng.sample(COLOURS, 2) if alike and rng.random() < alike else COLOURS
-    told, parts, left, asked = [], [], draw_facts(rng, facts, False, verbs, colours), 0
+    paints = rng.sample(COLOURS, colours) if alike and rng.random() < alike else COLOURS
+    told, parts, left, asked = [], [], draw_facts(rng, facts, False, verbs, paints), 0
     early = rng.choice((0.0, 0.0, 0.0, 0.3))               # with few facts open, a guess at the newest one pays too well
     while left or told and asked < facts + 2:
         if left and (not told or rng.random() >= early):

@@ -32,20 +32,21 @@ class Recipe:
     Attributes:
         rate: the highest learning rate. steps: how many.
         fewest: people in a text, in the first LATE of the steps and after them. most: of them, later in the run.
-        alike: see `training_text`.
+        alike, colours: see `training_text`.
     """
 
     rate: float
     steps: int
-    fewest: tuple[int, int] = (2, 2)
-    most: int = 5
+    fewest: tuple[int, int] = (2, 3)
+    most: int = 6
     alike: float = 0.5
+    colours: int = 1
 
 
 RECIPES = {
-    "mamba": Recipe(1e-2, 3500), "mamba2": Recipe(1e-2, 3000), "griffin": Recipe(4e-3, 3000),
-    "hybrid": Recipe(6e-3, 3000), "attention": Recipe(4e-3, 5000, (1, 3), 6, 0.0),
-    "gated-delta": Recipe(8e-3, 3500, (1, 3), 6, 0.0)}
+    "mamba": Recipe(1e-2, 2800), "mamba2": Recipe(1e-2, 3000, (2, 2), 5, colours=2),
+    "griffin": Recipe(4e-3, 3000, (2, 2), 5, colours=2), "hybrid": Recipe(6e-3, 3000),
+    "attention": Recipe(4e-3, 5000, (1, 3), alike=0.0), "gated-delta": Recipe(8e-3, 3500, (1, 3), alike=0.0)}
 TRAINED = tuple(RECIPES)                # those whose weights are in data/
 TEXTS, AGAIN, WARM_UP = 32, 0.6, 100    # texts a step, a chance (`training_text`), steps of a rising rate
 LATE = 0.4                              # share of the steps
@@ -68,7 +69,7 @@ def batch(seed: int, step: int, recipe: Recipe = Recipe(0, 1), done: float = 1.0
     rng, room = random.Random(f"{seed} {step}"), 20 * recipe.most + 20
     rows, people = [], rng.randint(*span(recipe, done))
     for _ in range(TEXTS):
-        parts = training_text(rng, people, rng.choice((0.0, AGAIN)), recipe.alike)
+        parts = training_text(rng, people, rng.choice((0.0, AGAIN)), recipe.alike, recipe.colours)
         found = tokenizer().encode_batch([part for part, _ in parts])
         ids = [token for part in found for token in part.ids]
         weights = [float(follows) for part, (_, follows) in zip(found, parts) for _ in part.ids]

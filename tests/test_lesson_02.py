@@ -116,7 +116,8 @@ def new_dict(layers, x, position, cache):
     return exercise_02.run_layers(layers, x, position, cache)
 
 
-NAMED = {"nothing is stored": [new_dict], "the clock stands still": [no_clock], "trusts the caller": [no_comparison], "catches gaps, not repeats": [only_ahead],
+NAMED = {"nothing is stored": [new_dict], "the clock stands still": [no_clock],
+         "trusts the caller": [no_comparison], "catches gaps, not repeats": [only_ahead],
          "a loud fault made silent": [not_when_empty], "counts calls, not tokens": [counts_calls],
          "half done": [stores_in_the_loop, clock_first, exercise_02.writes_as_it_goes]}
 

@@ -44,7 +44,8 @@ def test_the_loss_looks_at_answers_alone():
 
 
 def test_few_people_first():
-    for recipe, first, last in ((RECIPES["mamba"], (2, 2), (2, 5)), (RECIPES["attention"], (1, 2), (3, 6))):
+    for recipe, first, last in ((RECIPES["mamba"], (2, 2), (3, 6)), (RECIPES["mamba2"], (2, 2), (2, 5)),
+                                (RECIPES["attention"], (1, 2), (3, 6))):
         spans = [span(recipe, step / 100) for step in range(100)]
         assert spans[0] == first and spans[-1] == last and spans == sorted(spans)
         for step in (0, 99):

@@ -108,7 +108,8 @@ def play(function, case):
                 hidden, state = one(hidden, state)
                 states.append(state)
         right = [before[1]] * (should != "taken" or n == 0) + [states] * (should == "taken")    # 0 tokens: either will do
-        yield did, should, y, error, dict(cache), off_cache(cache, x.shape[1], right), reference(x, rates)[:, x.shape[1] - n:]
+        wanted = reference(x, rates)[:, x.shape[1] - n:]
+        yield did, should, y, error, dict(cache), off_cache(cache, x.shape[1], right), wanted
 
 
 def off_cache(cache, length, right):

@@ -155,14 +155,15 @@ EXERCISE = Exercise(
                 "with the same chunk behind the unchanged state.", one_token),
         misstep("no control: the state was zero already", "It accuses every half, also in a right layer. Zeros in "
                 "place of zeros change nothing. Feed the prefix first.", no_history),
-        misstep("two changes in one experiment", "You find a field only where both are lost: one read field hides the other. "
-                "Zero one field, compare with the unchanged state, put it back.", both_at_once),
+        misstep("two changes in one experiment", "You find a field only where both are lost: one read field hides the "
+                "other. Zero one field, compare with the unchanged state, put it back.", both_at_once),
         misstep("the condition is turned round", "You name the fields that are read. A field is unread when no output "
                 "moves.", inverted),
         misstep("written is not read", "You compare what the chunk writes into the state. A chunk can write a field "
                 "that it never read, and the other way round. Compare the outputs.", written_state),
         misstep("looked after the effect had passed", "In a ShortConv the window moves only the first outputs "
-                "of a chunk. You look at the end, or some output that stays is enough for you. Compare all outputs.", last_output)),
+                "of a chunk. You look at the end, or some output that stays is enough for you. Compare all "
+                "outputs.", last_output)),
     hints=(
         "Where to look: only a state that holds something can be missed. Which call makes such a state?",
         "What is missing: feed the prefix, keep its state, feed the chunk behind it. Then for each field: the same "
