@@ -136,7 +136,9 @@ NAMED = {"dropped chunk": [squeezed, only_first_filled], "looks ahead": [rolled_
          "a later token's dt": [last_dt, mean_dt],
          "one dt for all tokens": [first_dt], "the state is not passed on": [same_h, h_dropped],
          "the convolution is left out": [raw],
-         "the recurrent half is forgotten": [fresh_h, fresh_h_in_chunks]}
+         "the recurrent half is forgotten": [fresh_h, fresh_h_in_chunks],
+         "the window is forgotten": [exercise_04.window_from_zero], "history lost": [exercise_04.all_from_zero],
+         "the old window is returned": [exercise_04.keeps_the_old_window]}
 
 
 def test_each_named_wrong_answer_has_a_case():
@@ -165,10 +167,10 @@ def test_strips_show_the_signature(answer, uncut, cut, ones):
     (lambda x, dt, w, h, k, step: None, "returns nothing (None)"),
     (lambda x, dt, w, h, k, step: stacked(x, dt, w, h, k, step)[:2], "a tuple of 2"),
     (lambda x, dt, w, h, k, step: (stacked(x, dt, w, h, k, step)[0].mT, w, h), "y has shape"),
-    (lambda x, dt, w, h, k, step: (stacked(x, dt, w, h, k, step)[0], w, stacked(x, dt, w, h, k, step)[2]),
+    (lambda x, dt, w, h, k, step: (stacked(x, dt, w, h, k, step)[0], 0 * w, stacked(x, dt, w, h, k, step)[2]),
      "y is right, the next window is wrong"),
     (lambda x, dt, w, h, k, step: (*stacked(x, dt, w, h, k, step)[:2], h), "y is right, the next h is wrong"),
-    (lambda x, dt, w, h, k, step: stacked(x, dt, torch.zeros_like(w), h, k, step), "y is wrong"),
+    (lambda x, dt, w, h, k, step: stacked(x, dt, w.flip(0), h, k, step), "y is wrong"),
     (lambda x, dt, w, h, k, step: stacked(x, dt * (1 + 1e-3), w, h, k, step), "y is wrong"),
     (lambda x, dt, w, h, k, step: (stacked(x, dt, w, h, k, step)[0].nan_to_num() * torch.nan, w, h), "y is wrong"),
 ])
@@ -208,7 +210,7 @@ def test_reference_equals_a_loop():
 
 def test_cases_cover_the_ground():
     fixed = list(exercise_04.small())
-    assert str(fixed[0]) == "K = 2, from the start: 1" and {case.kernel for case in fixed} == {1, 2, 3, 4}
+    assert str(fixed[0]) == "K = 2; from the start: 1" and {case.kernel for case in fixed} == {1, 2, 3, 4}
     assert {sum(case.sizes) for case in fixed} == set(range(10)) and {case.before for case in fixed} >= {0, 3}
     cases = [case for _ in range(20) for case in exercise_04.fresh(random.Random())]
     assert {case.kernel for case in cases} == {1, 2, 3, 4} and any(0 in case.sizes for case in cases)

@@ -33,7 +33,7 @@ def all_after_first():
     verdict = "right" if len(fits) == len(chunks) else "partly" if fits else "wrong"
     groups = [(strip, [*group]) for strip, group in itertools.groupby(chunks, key=chunks.get)]
     return verdict, f"A chunk of {CHUNK} tokens on a used cache (. right, X wrong): " + "; ".join(
-        f"{group[0]} to {group[-1]} {strip}" for strip, group in groups) + "."
+        f"{strip} in {group[0]} to {group[-1]}" for strip, group in groups) + "."
 
 
 @advise("dropped-chunk.state-ignored", "The old code ignores the cached recurrent state and starts from zeros.", "wrong",

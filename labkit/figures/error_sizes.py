@@ -69,7 +69,7 @@ def error_sizes(faulty, **options):
     ax.tick_params(labelsize=9.5)
     ax.spines[["top", "right"]].set_visible(False)
     rounding, own, cut, fault, low = errors.values()
-    gap = math.floor(math.log10(fault / rounding)) if fault and rounding else 0
+    gap = math.floor(math.log10(fault)) - math.ceil(math.log10(rounding)) if fault and rounding else 0
     return figure, (
         f"float32: rounding stays {below(rounding)}, the faulty cut is {above(fault)}"
         + (f": more than 1e{gap} times as much. " if gap > 2 else ": no fault to see. ")

@@ -16,7 +16,7 @@ from .conv_window import positions, say_cut
 
 WIDE = 9.6          # inches
 DECADES = 4         # of brightness; what is weaker than that, but not zero, gets the darkest shade that is not black
-MARKS = {"missing": ("#56B4E9", "xx"), "too much": ("#009E73", "++")}       # text: colour, hatch
+MARKS = {"missing": ("#56B4E9", "xx"), "too much": ("#222222", "++")}       # text: colour, hatch
 
 
 def measure(run, sizes, channels=4, seed=0):
@@ -101,7 +101,7 @@ def influence(panels):
         figure.add_artist(letters(ticks, grid, size=9, transform=inches))
     figure.text(.2, bottom + side / 2, "output", fontsize=9, rotation=90, ha="center", va="center", transform=inches)
     key(figure, [("light: depends", {"fc": "#FCA50A"}), ("black: does not", {"fc": "black"}),
-                 *((text, {"fc": "black", "ec": colour, "hatch": hatch, "lw": 0})
-                   for text, (colour, hatch) in MARKS.items())])
+                 *((text, {"fc": under, "ec": colour, "hatch": hatch, "lw": 0})
+                   for under, (text, (colour, hatch)) in zip(("black", "#FCA50A"), MARKS.items()))])
     return figure, " ".join(f"{name.capitalize()}, {say_cut(sizes)}: {say(found, maps[0])}."
                             for (name, _, sizes), found in list(zip(panels, maps))[1:])

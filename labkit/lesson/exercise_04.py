@@ -43,6 +43,22 @@ def h_from_zero(x, dt, window, h, weight, step):
     return chunk(x, dt, window, torch.zeros_like(h), weight, step)
 
 
+def window_from_zero(x, dt, window, h, weight, step):
+    """Faulty: the convolution starts from zeros."""
+    return chunk(x, dt, torch.zeros_like(window), h, weight, step)
+
+
+def all_from_zero(x, dt, window, h, weight, step):
+    """Faulty: both memories start from zeros."""
+    return chunk(x, dt, torch.zeros_like(window), torch.zeros_like(h), weight, step)
+
+
+def keeps_the_old_window(x, dt, window, h, weight, step):
+    """Faulty: returns the window that it was given."""
+    y, _, h = chunk(x, dt, window, h, weight, step)
+    return y, window, h
+
+
 # The exercise --------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
@@ -57,11 +73,11 @@ class Chunks:
     seed: int = 0
 
     def __str__(self):
-        start = f"{self.before} by a right layer, then " if self.before else "from the start: "
+        start = f"{self.before} tokens by a right layer, then by yours " if self.before else "from the start: "
         cut = " + ".join(map(str, self.sizes)) if len(set(self.sizes)) > 1 or len(self.sizes) < 3 else \
             f"{len(self.sizes)} times {self.sizes[0]}"
         alone = ", batch of 1" if self.batch == 1 else ""
-        return f"K = {self.kernel}, {start}{cut}{alone}{'' if self.dtype == torch.float32 else ', float64'}"
+        return f"K = {self.kernel}; {start}{cut}{alone}{'' if self.dtype == torch.float32 else ', float64'}"
 
     def data(self):
         """x (B, C, L), dt (B, L, C), weight (C, K), and three numbers a channel for the step, (3, C); float64."""
@@ -185,6 +201,13 @@ EXERCISE = Exercise(
                 "of it: u[..., t].", raw_inputs),
         misstep("the recurrent half is forgotten", "Your window is right, but the recurrence starts from zeros. Start "
                 "from the h that you were given.", h_from_zero),
+        misstep("the window is forgotten", "Your h is right, but the convolution starts from zeros. Give conv_chunk the "
+                "window that you were given.", window_from_zero),
+        misstep("history lost", "Both memories start from zeros, so each chunk is read as the start of a text. Use the "
+                "window and the h that you were given.", all_from_zero),
+        misstep("the old window is returned", "Your outputs are right, but you return the window that you were given. "
+                "The next chunk needs the one that conv_chunk returns.", keeps_the_old_window,
+                lambda function, case: one_call(function, case)[:2]),
     ),
     hints=(
         "Where to look: how often do you call step in a chunk of 8 tokens? With which u, which dt and which h?",

@@ -123,6 +123,8 @@ questions["no_cache"].reveal("silent" if wrong.any() else "same")
 # - **Deeper.** Cells with this word can be skipped.
 # - **Progress.** Your guesses and tries are kept in one file, `labkit_progress.json`, in this folder. It holds no name,
 #   and it is sent nowhere. Delete it to start again.
+# - **Later.** When a lesson is opened again or Python was restarted, run the set-up cell first. Buttons and sliders come
+#   back when you run their cell; until then they show an error or do nothing.
 #
 # Keys: Shift + Enter runs a cell. Enter starts to edit it, Esc stops. Tab moves to a slider or a button, arrow keys
 # move the slider, Space presses the button.

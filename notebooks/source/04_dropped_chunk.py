@@ -9,7 +9,7 @@
 # 2. repair the chunk, for any length;
 # 3. name the fault from a line of dots and crosses.
 #
-# You need lesson 01. If you skipped 02, the next section is enough. It takes about 25 minutes; the cells that say
+# You need lesson 01; in a hurry, its sections 1 and 2 will do. If you skipped 02, the next section is enough. It takes about 25 minutes; the cells that say
 # **deeper** 2 more. Run the set-up cell first. After it, each section works on its own.
 
 # %% tags=["setup"]
@@ -100,12 +100,13 @@ print(lesson.strip_of(faults["history-lost"], sizes=(4, 8)), "  (. right, X wron
 #
 # - A column that turns black under the cut is a token that nothing remembers.
 # - Light above the diagonal is an output that depends on a *later* input.
-# - Crossed cells differ from the uncut map: blue crosses are missing, green ones are too much.
+# - The shade is strength. Crossed cells differ from the uncut map: blue crosses are missing, dark ones are too much.
+# - The diagonal stays light: each output also sees its own token by a direct path, without the memories.
 #
 # "Dropped" is the code that you have met. "Looks ahead" is what the library had later, right before the repair: the
 # window takes in the whole chunk, then one step is made.
 #
-# **Your task:** move the chunk length from 8 down to 1. Where do the marks vanish?
+# **Your task:** move the chunk length from 8 down to 1. Where do both faulty maps become the uncut one, shades too?
 
 # %% tags=["explorer"]
 lesson.explorer()
@@ -145,7 +146,8 @@ questions["heal"].reveal(lesson.heals(after),
 # step for one token: u, dt and h are (B, C), and it returns y (B, C) and the next h. Mind the order: y and dt are (B,
 # L, C).
 #
-# Four to six lines are enough. Make no branch for one token: a loop over 1 token is a loop, and over 0 tokens too.
+# Four to six lines are enough. Make no branch for one token: a loop over 1 token is a loop. Over 0 tokens it makes no
+# step, and `torch.stack` refuses an empty list; so make y first and fill it.
 
 # %% tags=["exercise"]
 def chunk(x, dt, window, h, weight, step):
@@ -174,8 +176,8 @@ lesson.prove(chunk)
 # %% [markdown]
 # ## 6. Name the fault
 #
-# Five faults of this family, each with three cuts. "One step size" uses the first dt for all tokens of a call. "Clamp
-# lost" forgets a limit on dt, in the one-token branch only: the one fault here that single tokens do find.
+# Five faults of this family, each with three cuts. "One-step-size" uses the first dt for all tokens of a call. "Clamp-lost"
+# forgets a limit on dt, in the one-token branch only: the one fault here that single tokens do find.
 #
 # Look for two faults with the same line in every column. Then answer.
 
@@ -216,7 +218,7 @@ print(advice.judged("dropped-chunk.fixes-seq-len", "dropped-chunk.last-k-minus-1
 # ## 8. The price
 #
 # A trained model gets 200 questions that it has not seen, cut in two at three places. The *fact* is the sentence with
-# the answer. The line is chance: a guess among the things of the text.
+# the answer. The line is chance: a guess among the things of the text. The cell takes some seconds.
 
 # %%
 fault = of_fault("dropped-chunk")
@@ -254,7 +256,7 @@ in_library(lesson.chunk_in_library)
 #
 # - Three cases, not two. Write one path. If a faster one is needed, it must give the same numbers.
 # - A bad chunk leaves a bad state: later tokens are wrong too, for as long as the model remembers.
-# - A test of single tokens is blind here. So is a test of one cut.
+# - Single tokens alone miss a fault, and so does one cut alone.
 #
 # ### Words
 #
