@@ -56,8 +56,8 @@ questions["hidden"].reveal(lesson.kind_of(two_pieces))
 
 # %% [markdown]
 # Not an error, not a wrong letter: a wrong answer that reads well. Is it bad luck with one text? Here are 200 texts,
-# each in one piece (*whole*) and cut behind the sentence that matters (*the fact*). *Repaired* is the same model
-# without the fault.
+# each in one piece (*whole*) and cut behind the sentence that matters (*the fact*). *Right* is the model before the fault
+# was put in, *repaired* the same model after it was taken out.
 
 # %%
 still(accuracy_bars(lesson.costs()))
