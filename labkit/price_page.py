@@ -77,6 +77,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--n", type=int, default=200, help="questions for each number")
     parser.add_argument("--out", type=Path, help="write the page (.md) and its picture (.png) here: data/prices.md")
     args = parser.parse_args(argv)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)  # before the minutes of measuring, not after them
     rows = []
     for preset in tqdm(args.presets or TRAINED, desc="models"):
         found = price(preset, args.n, PLACES, silent())

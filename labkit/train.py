@@ -201,6 +201,7 @@ def main(argv: Sequence[str]) -> int:
     for name in args.presets:
         if name not in RECIPES:
             parser.error(f"no recipe is named {name!r}; there are {', '.join(RECIPES)}")
+    args.out.mkdir(parents=True, exist_ok=True)             # before the minutes of training, not after them
     for name in args.presets or RECIPES:
         model = train(name, args.steps, args.seed, args.work)
         model.save(args.out / f"{name}.safetensors")

@@ -42,9 +42,9 @@ def own(tmp_path, monkeypatch):
 
 
 def test_preset(capsys, tmp_path):
-    assert main(["mamba2", "--laws", "split,position", "--json", str(tmp_path / "report.json")]) == 0
+    assert main(["mamba2", "--laws", "split,position", "--json", str(tmp_path / "new" / "report.json")]) == 0
     assert "2 laws hold" in capsys.readouterr().out
-    assert [finding["verdict"] for finding in json.loads((tmp_path / "report.json").read_text())[0]["findings"]] \
+    assert [finding["verdict"] for finding in json.loads((tmp_path / "new" / "report.json").read_text())[0]["findings"]] \
         == ["holds", "holds"]
 
 

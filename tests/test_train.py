@@ -7,7 +7,7 @@ from labkit import HybridLM
 from labkit.corpus import NAMES
 from labkit.model import PRESETS
 from labkit.tokenizer import tokenizer
-from labkit.train import RECIPES, batch, span, starting, train
+from labkit.train import RECIPES, batch, main, span, starting, train
 
 
 def weights(model):
@@ -80,3 +80,9 @@ def test_first_heads_look_back():
 
 def test_every_trained_preset_has_a_recipe():
     assert set(RECIPES) <= set(PRESETS)
+
+
+def test_the_command_makes_the_folder_that_it_writes_to(tmp_path, capsys):
+    assert main(["mamba2", "--steps", "1", "--out", str(tmp_path / "new"), "--work", str(tmp_path / "work")]) == 0
+    assert HybridLM.load(tmp_path / "new" / "mamba2.safetensors").config == HybridLM.preset(
+        "mamba2", tokenizer().get_vocab_size()).config and "of 400 held-out questions" in capsys.readouterr().out

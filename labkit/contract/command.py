@@ -53,6 +53,8 @@ def matrix(given) -> int:
             rows.append({"name": name, "title": name, "problem": str(error)})
     if not recipes:
         raise Unusable("\n".join(f"{row['title']}: {row['problem']}" for row in rows))
+    for path in filter(None, (given.out, given.json)):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)            # before the minutes of the sweep, not after them
     rows = matrix.sweep(recipes, given.processes) + rows
     print(matrix.to_text(rows))
     for path, make in ((given.out, matrix.to_html), (given.json, matrix.to_json)):
@@ -66,6 +68,8 @@ def reports(given) -> int:
     laws = given.laws.split(",") if given.laws else list(LAWS)
     if unknown := [law for law in laws if law not in LAWS]:
         raise Unusable(f"no law is named {', '.join(unknown)}; there are {', '.join(LAWS)}")
+    if given.json:
+        Path(given.json).parent.mkdir(parents=True, exist_ok=True)
     found = [check(subject, laws=laws, **options) for subject, options in subjects(given.target)]
     print("\n\n".join(map(str, found)))
     if given.json:
