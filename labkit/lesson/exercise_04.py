@@ -160,7 +160,7 @@ def one_call(function, case, change=None, of=("x", "dt")):
 
 
 def sees_later(of):
-    """A `fits`: the first output moves when only the last x, or only the last dt, changes."""
+    """A `fits`: the first output moves when only the last x, or only the last dt, changes; of: "x" or "dt"."""
     def fits(function):
         first, moved = ([one_call(function, case, change, of)[0][:, 0] for case in CASES[1:]]
                         for change in (None, slice(-1, None)))
@@ -192,7 +192,7 @@ EXERCISE = Exercise(
         Misstep("looks ahead", "Your first output moves when only the last input changes. Output t may read the "
                 "convolution's column t, not the last one.", sees_later("x")),
         Misstep("a later token's dt", "Your first output moves when only the last dt changes. Each token has its own "
-                "dt: dt[:, t].", sees_later(("dt",))),
+                "dt: dt[:, t].", sees_later("dt")),
         misstep("one dt for all tokens", "You use the first token's dt for the whole chunk. Each token has its own: "
                 "dt[:, t].", one_dt),
         misstep("the state is not passed on", "Each token starts from the same h. The h that a step returns is the h "

@@ -185,7 +185,7 @@ def takes_any_position(function):
 misstep = imitating(attend, lambda function, case: feed(function, case)[0], [Talk(sizes) for sizes in CUTS])
 EXERCISE = Exercise(
     id="06.attend", solution=attend, attempt=attempt, small=small, fresh=fresh, shown=tuple(map(Talk, CUTS[:4])),
-    proof="eleven cuts, three dtypes, pieces of 0 tokens, wrong positions, and fresh random cases",
+    proof="sixteen cuts, three dtypes, pieces of 0 tokens, wrong positions, and fresh random cases",
     missteps=(
         Misstep("a second store, and a writer that does not fill it", "Only a chunk after single tokens fails: these "
                 "tokens went into one store, the chunk reads the other. Keep one store, for all writers and readers.",
