@@ -26,13 +26,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_table_of_a_class(folder, capsys):
-    assert main(["report", str(folder), "--out", "class"]) == 0
+    assert main(["report", str(folder), "--out", "new/class"]) == 0
     assert "3 learners" in capsys.readouterr().out
-    with open("class.csv", encoding="utf-8") as file:
+    with open("new/class.csv", encoding="utf-8") as file:
         rows = {row["file"]: row for row in csv.DictReader(file)}
     assert rows["a"] == {"file": "a", "guesses": "1", "right": "0", "01.conv_chunk": "right (3)"}
     assert rows["group/b"]["right"] == "1" and rows["group/b"]["01.conv_chunk"] == ""
-    page = (folder.parent / "class.html").read_text(encoding="utf-8")
+    page = (folder.parent / "new" / "class.html").read_text(encoding="utf-8")
     assert "only 6" in page and "<script" not in page and "http" not in page
     found = report.read(folder)[0]
     assert report.hard(found)[0] == ("01.zeros", 3, 1, "a) only 6") and report.hard(found)[-1][0] == "77.gone"

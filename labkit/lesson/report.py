@@ -121,6 +121,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"no progress file in {args.folder}; learners hand in labkit_progress.json, which lies beside their "
               "notebooks; give each file a name of its own", *refused, sep="\n", file=sys.stderr)
         return 2
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.with_suffix(".html").write_text(page(progress, refused), encoding="utf-8")
     with open(args.out.with_suffix(".csv"), "w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, ["file", "guesses", "right", *exercises(progress)])
