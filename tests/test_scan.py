@@ -126,7 +126,9 @@ def test_padding_keeps_every_bit(kind, length, dtype):
 
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("length", [1, 5, 70])
-def test_gradients_equal_those_of_the_loop(kind, length):
+@pytest.mark.parametrize("cached", [scan.CACHED, 1, 300])
+def test_gradients_equal_those_of_the_loop(kind, length, cached, monkeypatch):
+    monkeypatch.setattr(scan, "CACHED", cached)                 # blocks of all tokens, of one, of eight
     inputs = [t.requires_grad_() for t in sample(kind, 2, length, seed=length, groups=2)]
     weights = [torch.randn(t.shape, dtype=t.dtype) for t in loop(kind, *inputs)]
     got, want = (torch.autograd.grad(outputs, inputs, weights)

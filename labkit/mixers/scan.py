@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK = 64                  # tokens computed at once: more costs chunk * chunk numbers a head, less moves the state more
+CACHED = 400_000            # numbers of a selective scan computed at once: they stay in the processor's cache
 LOG2E = math.log2(math.e)   # decays are powers of 2: exp of a large negative number is up to 100 times slower than exp2
 
 
@@ -73,16 +74,7 @@ def selective_scan(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Te
         return torch.empty_like(x), h
     if x.shape[1] == 1:
         return _selective_step(x, dt, A, B, C, h)
-    h, A, ys = h.mT, (A.mT * LOG2E).contiguous(), []            # (B, N, C): long rows are fast
-    block = max(1, 200_000 // max(1, h.numel()))                # tokens whose decays stay in the processor's cache
-    room = [None, None] if _recording(x, dt, A, B, h) else [dt.new_empty(len(dt), block, *A.shape) for _ in range(2)]
-    for xs, dts, bs, cs in zip(*(t.unsqueeze(2).split(block, 1) for t in (x, dt, B, C))):   # (B, T, 1, C or N)
-        a, u = (r if r is None else r[:, :xs.shape[1]] for r in room)           # new memory for each block is slow
-        a, u = torch.mul(dts, A, out=a).exp2_(), torch.mul(dts * xs, bs.mT, out=u)          # (B, T, N, C)
-        hs = _steps(a, u, h, out=u if room[0] is not None else None)
-        ys.append((cs @ hs).squeeze(2))                         # (B, T, C)
-        h = hs[:, -1].clone()
-    return torch.cat(ys, 1), h.mT.clone(memory_format=torch.contiguous_format)
+    return _Selective.apply(x, dt, A, B, C, h) if _recording(x, dt, A, B, C, h) else _selective(x, dt, A, B, C, h, [])
 
 
 def ssd_scan(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,6 +142,71 @@ def gated_delta_scan(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, h
         end = (ks * inner[..., -1:, :].mT).flatten(0, 2)                            # (B*H, T, DK)
         h = (h * since[..., -1:, :].flatten(0, 2)).baddbmm_(end.mT, d)
     return torch.cat(ys, 1), h.view(shape)
+
+
+def _selective(x, dt, A, B, C, h, starts):
+    """selective_scan, block after block; the state before each block, (B, N, C), goes to the list starts."""
+    h, A, ys = h.mT, (A.mT * LOG2E).contiguous(), []            # (B, N, C): long rows are fast
+    room = _room(h, 2)
+    for xs, dts, bs, cs in zip(*_blocks(room, x, dt, B, C)):    # (B, T, 1, C or N)
+        starts.append(h)
+        _, hs = _selective_block(xs, dts, A, bs, h, room)
+        ys.append((cs @ hs).squeeze(2))                         # (B, T, C)
+        h = hs[:, -1].clone()
+    return torch.cat(ys, 1), h.mT.clone(memory_format=torch.contiguous_format)
+
+
+def _room(h: Tensor, n: int) -> list[Tensor]:
+    """Memory of n blocks, (B, T, N, C) each, for states h (B, N, C). New memory for every block would be slow."""
+    return [h.new_empty(len(h), max(1, CACHED // max(1, h.numel())), *h.shape[1:]) for _ in range(n)]
+
+
+def _blocks(room: list[Tensor], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """Tensors (B, L, ...) in blocks (B, T, 1, ...) that fit into the room."""
+    return [t.unsqueeze(2).split(room[0].shape[1], 1) for t in tensors]
+
+
+def _selective_block(x, dt, A, B, h, room):
+    """Decays and states of the tokens of one block, (B, T, N, C), in the first two of the room."""
+    decays, states = (t[:, :x.shape[1]] for t in room[:2])
+    torch.mul(dt, A, out=decays).exp2_()
+    return decays, _steps(decays, torch.mul(dt * x, B.mT, out=states), h, out=states)
+
+
+class _Selective(torch.autograd.Function):
+    """selective_scan with a gradient that computes each block again (Mamba, section 3.3.2).
+
+    Autograd itself keeps several numbers for each one of the state at each token, and moving them takes longer than
+    computing them.
+    """
+
+    @staticmethod
+    def forward(ctx, x, dt, A, B, C, h):
+        y, end = _selective(x, dt, A, B, C, h, starts := [])
+        ctx.save_for_backward(x, dt, A, B, C, *starts)
+        return y, end
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_y, grad_h):
+        x, dt, A, B, C, *starts = ctx.saved_tensors
+        flow, A = grad_h.mT, A.mT.contiguous()                  # flow: what the loss asks of the state, (B, N, C)
+        log, grad_A, room, grads = A * LOG2E, torch.zeros_like(A), _room(flow, 3), []
+        for h, xs, dts, bs, cs, gs in reversed(list(zip(starts, *_blocks(room, x, dt, B, C, grad_y)))):
+            a, hs = _selective_block(xs, dts, log, bs, h, room)
+            flows = torch.mul(gs, cs.mT, out=room[2][:, :xs.shape[1]])
+            for a_t, flow_t in zip(reversed(a.unbind(1)), reversed(flows.unbind(1))):
+                flow = a_t * flow_t.add_(flow)
+            grad_C, grad_B = gs @ hs.mT, (dts * xs) @ flows.mT  # (B, T, 1, N)
+            written = bs @ flows                                # (B, T, 1, C): gradient of dt * x
+            speed = a.mul_(flows)                               # times the state before: gradient of dt * A
+            speed[:, 0].mul_(h)
+            speed[:, 1:].mul_(hs[:, :-1])
+            grad_A += torch.mul(speed, dts, out=hs).sum((0, 1))
+            grad_dt = torch.mul(speed, A, out=hs).sum(2, keepdim=True).addcmul_(written, xs)
+            grads.append((written * dts, grad_dt, grad_B, grad_C))
+        grad_x, grad_dt, grad_B, grad_C = (torch.cat(parts[::-1], 1).squeeze(2) for parts in zip(*grads))
+        return grad_x, grad_dt, grad_A.mT, grad_B, grad_C, flow.mT
 
 
 def _selective_step(x, dt, A, B, C, h):
