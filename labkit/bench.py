@@ -24,8 +24,10 @@ from .bench_rows import RIVAL, ROWS, appends, mamba2_layers
 from .mixers import GatedDeltaNet, GriffinBlock, Mamba2Mixer, MambaMixer, ShortConv
 from .mixers.scan import CHUNK
 
-FULL = {"length": 2048, "tokens": 16, "appends": 8000, "memory": 8192, "growth": (1024, 2048, 4096, 8192), "repeats": 5}
-QUICK = {"length": 256, "tokens": 4, "appends": 1000, "memory": 2048, "growth": (128, 256, 512, 1024), "repeats": 3}
+FULL = {"length": 2048, "tokens": 16, "texts": 8, "appends": 8000, "memory": 8192, "growth": (1024, 2048, 4096, 8192),
+        "repeats": 5}
+QUICK = {"length": 256, "tokens": 4, "texts": 4, "appends": 1000, "memory": 2048, "growth": (128, 256, 512, 1024),
+         "repeats": 3}
 EXPLORERS = ("01", "03", "04", "07", "08", "09")
 STATUS = Path("/proc/self/status")
 FAMILIES = ((ShortConv, {}), (MambaMixer, {}), (Mamba2Mixer, {}), (GriffinBlock, {}),

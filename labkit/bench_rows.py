@@ -80,6 +80,23 @@ def mamba_scan(sizes):
             lambda: [torch.exp2(decay, out=out) for _ in range(length)])
 
 
+def mamba_gradient(sizes):
+    """Mamba scan and its gradient, {texts} texts of 128 tokens (128 channels, state 32)|one exp2 for each decay, twice"""
+    texts, length, wide, size = sizes["texts"], 128, 128, 32
+    x, dt, h = torch.randn(texts, length, wide), torch.rand(texts, length, wide) / 10, torch.zeros(texts, wide, size)
+    A = -torch.arange(1.0, size + 1).repeat(wide, 1)
+    b, c, (decay, out) = torch.randn(texts, length, size), torch.randn(texts, length, size), torch.rand(2, texts, size, wide)
+    inputs = [t.requires_grad_() for t in (x, dt, A, b, c)]
+
+    def gradient(scan):
+        with torch.enable_grad():
+            return torch.autograd.grad(scan().sum(), inputs)[0]
+    return (lambda: gradient(lambda: selective_scan(x, dt, A, b, c, h)[0]),
+            lambda: gradient(lambda: rival_of("mamba").mamba_selective_scan(
+                x.mT, dt.mT, A, b.mT, c.mT, return_last_state=True)[0]),
+            lambda: [torch.exp2(decay, out=out) for _ in range(2 * length)])
+
+
 def mamba2_layers(count, rival=True):
     """`count` Mamba2 layers of hidden size 768, each with its own weights: labkit's and, if wanted, transformers'."""
     mine = [Mamba2Mixer(hidden_size=768) for _ in range(count)]
@@ -194,5 +211,5 @@ def rival_model(preset, layers):
             "cache_params" if name.startswith("Mamba") else "past_key_values")
 
 
-ROWS = (mamba2_scan, griffin_scan, delta_scan, mamba_scan, mamba2_prefill, mamba2_decode, appends,
+ROWS = (mamba2_scan, griffin_scan, delta_scan, mamba_scan, mamba_gradient, mamba2_prefill, mamba2_decode, appends,
         *map(decode, DECODERS))
