@@ -30,13 +30,14 @@ class Recipe:
     """How one preset is trained.
 
     Attributes:
-        rate: the highest learning rate. steps: how many.
+        rate: the highest learning rate. steps: how many. texts: in each of them.
         fewest: people in a text, in the first LATE of the steps and after them. most: of them, later in the run.
         alike, colours: see `training_text`.
     """
 
     rate: float
     steps: int
+    texts: int = 32
     fewest: tuple[int, int] = (2, 3)
     most: int = 6
     alike: float = 0.5
@@ -44,11 +45,11 @@ class Recipe:
 
 
 RECIPES = {
-    "mamba": Recipe(1e-2, 2800), "mamba2": Recipe(1e-2, 3000, (2, 2), 5, colours=2),
-    "griffin": Recipe(4e-3, 3000, (2, 2), 5, colours=2), "hybrid": Recipe(6e-3, 3000),
-    "attention": Recipe(4e-3, 5000, (1, 3), alike=0.0), "gated-delta": Recipe(8e-3, 3500, (1, 3), alike=0.0)}
+    "mamba": Recipe(1e-2, 1500, texts=64), "mamba2": Recipe(1e-2, 3000, fewest=(2, 2), most=5, colours=2),
+    "griffin": Recipe(4e-3, 3000, fewest=(2, 2), most=5, colours=2), "hybrid": Recipe(6e-3, 3000),
+    "attention": Recipe(4e-3, 5000, fewest=(1, 3), alike=0.0), "gated-delta": Recipe(8e-3, 1700, texts=64)}
 TRAINED = tuple(RECIPES)                # those whose weights are in data/
-TEXTS, AGAIN, WARM_UP = 32, 0.6, 100    # texts a step, a chance (`training_text`), steps of a rising rate
+AGAIN, WARM_UP = 0.6, 100               # a chance (`training_text`), steps of a rising rate
 LATE = 0.4                              # share of the steps
 
 
@@ -62,13 +63,13 @@ def span(recipe: Recipe, done: float) -> tuple[int, int]:
 
 
 def batch(seed: int, step: int, recipe: Recipe = Recipe(0, 1), done: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Token ids (TEXTS, L + 1), and the weight of each target in the loss (TEXTS, L); L is at most 20 a person + 20.
+    """Token ids (texts, L + 1), and the weight of each target in the loss (texts, L); L is at most 20 a person + 20.
 
     All texts of a batch tell of the same number of people, see `span`. In half of them a fact may be asked again.
     """
     rng, room = random.Random(f"{seed} {step}"), 20 * recipe.most + 20
     rows, people = [], rng.randint(*span(recipe, done))
-    for _ in range(TEXTS):
+    for _ in range(recipe.texts):
         parts = training_text(rng, people, rng.choice((0.0, AGAIN)), recipe.alike, recipe.colours)
         found = tokenizer().encode_batch([part for part, _ in parts])
         ids = [token for part in found for token in part.ids]
