@@ -47,7 +47,8 @@ class Recipe:
 RECIPES = {
     "mamba": Recipe(1e-2, 1500, texts=64), "mamba2": Recipe(1e-2, 3000, fewest=(2, 2), most=5, colours=2),
     "griffin": Recipe(4e-3, 3000, fewest=(2, 2), most=5, colours=2), "hybrid": Recipe(6e-3, 3000),
-    "attention": Recipe(4e-3, 5000, fewest=(1, 3), alike=0.0), "gated-delta": Recipe(8e-3, 1700, texts=64)}
+    "attention": Recipe(4e-3, 5000, fewest=(1, 3), alike=0.0),
+    "gated-delta": Recipe(8e-3, 3500, fewest=(1, 3), alike=0.0)}
 TRAINED = tuple(RECIPES)                # those whose weights are in data/
 AGAIN, WARM_UP = 0.6, 100               # a chance (`training_text`), steps of a rising rate
 LATE = 0.4                              # share of the steps

@@ -48,6 +48,7 @@ def test_few_people_first():
                                 (RECIPES["attention"], (1, 2), (3, 6))):
         spans = [span(recipe, step / 100) for step in range(100)]
         assert spans[0] == first and spans[-1] == last and spans == sorted(spans)
+        assert len(batch(0, 0, recipe)[0]) == recipe.texts
         for step in (0, 99):
             names = {len({name for name in NAMES if name in tokenizer().decode(row.tolist())})
                      for row in batch(0, step, recipe, step / 100)[0]}
