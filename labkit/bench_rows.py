@@ -81,7 +81,7 @@ def mamba_scan(sizes):
 
 
 def mamba_gradient(sizes):
-    """Mamba scan and its gradient, {texts} texts of 128 tokens (128 channels, state 32)|one exp2 for each decay, twice"""
+    """Mamba scan and gradient, {texts} texts (128 channels, state 32)|one exp2 for each decay, twice"""
     texts, length, wide, size = sizes["texts"], 128, 128, 32
     x, dt, h = torch.randn(texts, length, wide), torch.rand(texts, length, wide) / 10, torch.zeros(texts, wide, size)
     A = -torch.arange(1.0, size + 1).repeat(wide, 1)

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 
 import torch
@@ -11,6 +9,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from .errors import CacheFileError
+from .files import replacing
 from .keyvalues import AttentionState
 from .state import STATES, State
 
@@ -29,17 +28,8 @@ def write(path: str | Path, columns: dict[int, tuple[State | None, ...]], tokens
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in sorted(tensors.items())}
     about = {"format": FORMAT, "kinds": json.dumps(kinds), "fingerprint": fingerprint or ""}
     about["digest"] = digest(json.dumps(about, sort_keys=True), tensors)
-    path = Path(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(save(tensors, about))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(save(tensors, about))
 
 
 def read(path: str | Path

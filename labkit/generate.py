@@ -61,7 +61,8 @@ def stream(model, ids: Tensor, cache: Cache | None = None, max_new_tokens: int =
            mask: Tensor | None = None, prefill_chunk: int | None = None, update_cache: bool = False
            ) -> Iterator[Tensor]:
     """As `generate`, one (B,) tensor of tokens at a time, each as soon as it is known."""
-    _check_options(max_new_tokens, temperature, top_k, top_p, prefill_chunk)
+    _check_options(max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p,
+                   prefill_chunk=prefill_chunk)
     work, logits = prefill(model, ids, cache, mask, prefill_chunk)
     source = None if seed is None else torch.Generator(ids.device).manual_seed(seed)
     ends = torch.tensor(list(stop), dtype=torch.long, device=ids.device)
@@ -78,14 +79,16 @@ def stream(model, ids: Tensor, cache: Cache | None = None, max_new_tokens: int =
         logits = model(token[:, None], work, mask=None if not bool(done.any()) else ~done[:, None])[:, -1]
 
 
-def _check_options(max_new_tokens, temperature, top_k, top_p, prefill_chunk) -> None:
-    for name, value, fits, range_ in (
-            ("max_new_tokens", max_new_tokens, lambda v: isinstance(v, int) and v >= 0, "an int of 0 or more"),
-            ("temperature", temperature, lambda v: v >= 0, "0 (greedy) or more"),
-            ("top_k", top_k, lambda v: v is None or isinstance(v, int) and v >= 1, "an int of 1 or more, or None"),
-            ("top_p", top_p, lambda v: v is None or 0 < v <= 1, "above 0 and at most 1, or None"),
-            ("prefill_chunk", prefill_chunk, lambda v: v is None or isinstance(v, int) and v >= 1,
-             "an int of 1 or more, or None")):
+def _check_options(**given) -> None:
+    some = lambda v: isinstance(v, int) and v >= 1                                      # noqa: E731
+    ranges = {"max_new_tokens": (lambda v: isinstance(v, int) and v >= 0, "an int of 0 or more"),
+              "temperature": (lambda v: v >= 0, "0 (greedy) or more"),
+              "top_k": (lambda v: v is None or some(v), "an int of 1 or more, or None"),
+              "top_p": (lambda v: v is None or 0 < v <= 1, "above 0 and at most 1, or None"),
+              "prefill_chunk": (lambda v: v is None or some(v), "an int of 1 or more, or None"),
+              "draft": (some, "an int of 1 or more"), "ngram": (some, "an int of 1 or more")}
+    for name, value in given.items():
+        fits, range_ = ranges[name]
         if not fits(value):
             raise ValueError(f"{name}={value!r} was asked for; it must be {range_}")
 
@@ -98,10 +101,11 @@ def prefill(model, ids: Tensor, cache: Cache | None = None, mask: Tensor | None 
     The given cache is left as it is. Of what it holds, the longest start that agrees with the prompt is used, as far
     as its states can go back to where the two part; a recurrent state goes back to kept columns only, at worst to 0.
     """
-    if ids.dim() != 2 or not ids.shape[1]:
+    model.check(ids, mask)
+    if not ids.shape[1]:
         raise BatchError(f"the prompt is {tuple(ids.shape)}, it must be (batch, tokens) with at least one token")
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask             # (B, L)
-    if real.shape == ids.shape and not bool(real.any(1).all()):
+    if not bool(real.any(1).all()):
         raise BatchError(f"row {int((~real.any(1)).nonzero()[0])} of the prompt has no real token; "
                          "drop the row, or unmask one token of it")
     last = ids.shape[1] - 1 - real.int().flip(1).argmax(1)                              # (B,) each row's last real column
@@ -187,7 +191,9 @@ def speculate(model, ids: Tensor, cache: Cache | None = None, max_new_tokens: in
 
     Raises:
         BatchError: more than one row.
+        ValueError: an option outside its range.
     """
+    _check_options(max_new_tokens=max_new_tokens, draft=draft, ngram=ngram)
     if len(ids) != 1:
         raise BatchError(f"{len(ids)} rows were given; rows accept guesses at different places, speculate on one")
     if not max_new_tokens:

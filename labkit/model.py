@@ -12,12 +12,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from .cache import Cache
 from .cachefile import digest
 from .errors import BatchError, ConfigError, DeviceError, DtypeError
+from .files import replacing
 from .mixers import Attention, GatedDeltaNet, GriffinBlock, Mamba2Mixer, MambaMixer, ShortConv
 from .mixers.base import check_mask
 
@@ -125,7 +126,7 @@ class HybridLM(nn.Module):
             CacheError: the call does not fit the cache, see labkit.errors.
             ValueError: a token id outside the vocabulary.
         """
-        self._check(input_ids, mask)
+        self.check(input_ids, mask)
         if cache is not None:
             states, fingerprint = cache.begin(self, input_ids, position)
         else:                                                                   # nothing was fed, nothing is kept
@@ -144,7 +145,8 @@ class HybridLM(nn.Module):
             cache.commit(self, fingerprint, new, ids.long(), real)
         return logits
 
-    def _check(self, ids: Tensor, mask: Tensor | None) -> None:
+    def check(self, ids: Tensor, mask: Tensor | None = None) -> None:
+        """Raise what `forward` would raise for these ids and this mask, cache apart."""
         weight = self.embed.weight
         if not isinstance(ids, Tensor) or ids.dtype not in (torch.int64, torch.int32):
             raise DtypeError(f"token ids must be a tensor of int64 or int32, got {getattr(ids, 'dtype', type(ids).__name__)}")
@@ -178,9 +180,10 @@ class HybridLM(nn.Module):
         return self._memo[1]
 
     def save(self, path: str | Path) -> None:
-        """Write weights and configuration to a safetensors file."""
-        save_file({name: w.detach().contiguous() for name, w in self.state_dict().items()}, path,
-                  {"config": json.dumps(asdict(self.config))})
+        """Write weights and configuration to a safetensors file, whole or not at all."""
+        weights = {name: w.detach().contiguous() for name, w in self.state_dict().items()}
+        with replacing(path) as file:
+            file.write(save(weights, {"config": json.dumps(asdict(self.config))}))
 
     @classmethod
     def load(cls, path: str | Path) -> "HybridLM":

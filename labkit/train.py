@@ -7,7 +7,7 @@ same weights. The loss looks at the answers alone: the model must use the text.
 import argparse
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .corpus import training_text
-from .files import data_folder
+from .files import data_folder, replacing
 from .mixers import Attention, GatedDeltaNet, Mamba2Mixer, MambaMixer
 from .mixers.attention import angles, rotate
 from .mixers.mamba import first_dt
@@ -96,18 +96,25 @@ def train(preset: str, steps: int | None = None, seed: int = 0, folder: Path | N
         preset: a name of RECIPES.
         steps: how many; those of the recipe unless given.
         seed: of the weights and the texts.
-        folder: where an interrupted run is kept and the curve is drawn; None: neither.
+        folder: where an interrupted run is kept (`kept_at`) and the curve is drawn; None: neither.
         every: steps between two measurements of accuracy, each of which is also a point to go on from.
+
+    Raises:
+        ValueError: no recipe of that name, less than one step, or what was kept is damaged or of another recipe.
     """
+    if preset not in RECIPES:
+        raise ValueError(f"no recipe is named {preset!r}; there are {', '.join(RECIPES)}")
     recipe = RECIPES[preset]
-    steps = steps or recipe.steps
+    steps = recipe.steps if steps is None else steps
+    if steps < 1:
+        raise ValueError(f"{steps} steps were asked for; there must be at least one")
     model = starting(HybridLM.preset(preset, vocab_size=tokenizer().get_vocab_size(), seed=seed), seed).train()
     optimizer = torch.optim.AdamW(model.parameters(), recipe.rate, betas=(0.9, 0.98), weight_decay=0.01)
     history: list[tuple[int, float, float]] = []                                    # step, loss, accuracy
     first = 0
-    kept = None if folder is None else folder / f"{preset}-{seed}-{steps}.pt"
+    kept = None if folder is None else kept_at(folder, preset, seed, steps)
     if kept is not None and kept.exists():
-        saved = torch.load(kept, weights_only=True)
+        saved = unfinished(kept, recipe)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first, history = saved["step"], saved["history"]
@@ -125,12 +132,30 @@ def train(preset: str, steps: int | None = None, seed: int = 0, folder: Path | N
             bar.set_postfix(loss=f"{loss.item():.3f}", accuracy=f"{history[-1][2]:.2f}")
             if kept is not None:
                 kept.parent.mkdir(parents=True, exist_ok=True)
-                torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1,
-                            "history": history}, new := kept.with_suffix(".new"))
-                new.replace(kept)                           # a run that is killed while it writes loses nothing
+                with replacing(kept) as file:
+                    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1,
+                                "history": history, "recipe": asdict(recipe)}, file)
     if folder is not None:
         curve(preset, history, folder / f"{preset}.png")
     return model.eval()
+
+
+def kept_at(folder: Path, preset: str, seed: int, steps: int | None = None) -> Path:
+    """The file of an interrupted run; `train` goes on from it, and `main` removes it when the model is saved."""
+    return folder / f"{preset}-{seed}-{RECIPES[preset].steps if steps is None else steps}.pt"
+
+
+def unfinished(path: Path, recipe: Recipe) -> dict:
+    """What an interrupted run of this recipe kept."""
+    try:
+        saved = torch.load(path, weights_only=True)
+        other = saved["recipe"] != asdict(recipe)
+    except Exception as error:              # torch names no kind of its own: KeyError, RuntimeError, UnpicklingError, …
+        raise ValueError(f"{path} should hold an interrupted run, but it cannot be read ({type(error).__name__}); "
+                         "remove it to train from the start") from error
+    if other:
+        raise ValueError(f"{path} is of a run with another recipe; remove it to train from the start")
+    return saved
 
 
 @torch.no_grad()
@@ -203,9 +228,15 @@ def main(argv: Sequence[str]) -> int:
     for name in args.presets:
         if name not in RECIPES:
             parser.error(f"no recipe is named {name!r}; there are {', '.join(RECIPES)}")
+    if args.steps is not None and args.steps < 1:
+        parser.error(f"--steps {args.steps} was asked for; there must be at least one")
     args.out.mkdir(parents=True, exist_ok=True)             # before the minutes of training, not after them
     for name in args.presets or RECIPES:
-        model = train(name, args.steps, args.seed, args.work)
+        try:
+            model = train(name, args.steps, args.seed, args.work)
+        except ValueError as error:
+            parser.error(str(error))
         model.save(args.out / f"{name}.safetensors")
+        kept_at(args.work, name, args.seed, args.steps).unlink()
         print(f"{name}: {accuracy(model, 400):.1%} of 400 held-out questions; {args.out / name}.safetensors")
     return 0

@@ -4,11 +4,12 @@ import multiprocessing
 import os
 import random
 import signal
+from functools import partial
 
 import pytest
 import torch
 
-from labkit import Cache, HybridLM
+from labkit import Cache, HybridLM, files
 from labkit.errors import CacheFileError
 
 TEXT = torch.arange(12)[None]
@@ -44,8 +45,7 @@ class Part:
 def stop_at(patch, place, stop):
     """Let the next save call `stop` behind `place` bytes, or in the system call of that name, or behind it."""
     if isinstance(place, int):
-        fdopen = os.fdopen
-        patch(os, "fdopen", lambda *args: Part(fdopen(*args), place, stop))
+        patch(files, "open", lambda *args: Part(open(*args), place, stop))
     else:
         call, _, behind = place.partition(", ")
         real = getattr(os, call)
@@ -85,18 +85,36 @@ def test_an_exception_at_any_byte_keeps_the_file_of_before(path, size, monkeypat
     before, after, rng = content(fill(4)[1]), fill(9)[1], random.Random(0)
     for place in (0, 1, 8, size - 1, *(rng.randrange(size) for _ in range(100)), "fsync", "replace"):
         with monkeypatch.context() as patch:
-            stop_at(patch.setattr, place, stop)
+            stop_at(partial(patch.setattr, raising=False), place, stop)
             with pytest.raises(Stopped):
                 after.save(path)
         assert content(Cache.load(path)) == before, place
         assert [file.name for file in path.parent.iterdir()] == ["cache"], "a part was left behind"
     new = path.with_name("new")
     with monkeypatch.context() as patch:
-        stop_at(patch.setattr, size // 2, stop)
+        stop_at(partial(patch.setattr, raising=False), size // 2, stop)
         with pytest.raises(Stopped):
             after.save(new)
     with pytest.raises(CacheFileError, match="cannot read"):
         Cache.load(new)
+
+
+def test_a_model_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    def stop():
+        raise Stopped
+    old, new = (HybridLM.preset("mamba2", vocab_size=12, seed=seed) for seed in (0, 1))
+    path = tmp_path / "model.safetensors"
+    old.save(path)
+    size = path.stat().st_size
+    for place in (0, size // 2, size - 1, "fsync", "replace"):
+        with monkeypatch.context() as patch:
+            stop_at(partial(patch.setattr, raising=False), place, stop)
+            with pytest.raises(Stopped):
+                new.save(path)
+        assert HybridLM.load(path).fingerprint() == old.fingerprint() != new.fingerprint()
+        assert [file.name for file in tmp_path.iterdir()] == [path.name], "a part was left behind"
+    new.save(path)
+    assert HybridLM.load(path).fingerprint() == new.fingerprint()
 
 
 def save_and_die(path, place):

@@ -152,6 +152,13 @@ def test_bad_options_are_named():
                     dict(prefill_chunk=0)):
         with pytest.raises(ValueError, match=f"{next(iter(options))}=.*must be"):
             generate(model, ids, **options)
+    for options in (dict(max_new_tokens=-1), dict(max_new_tokens=2.5), dict(draft=0), dict(ngram=0)):
+        with pytest.raises(ValueError, match=f"{next(iter(options))}=.*must be"):
+            speculate(model, ids, **options)
+    for chunk in (None, 2):                                 # a mask of the whole text and more, or for the new part alone
+        for columns in (ids.shape[1] + 2, ids.shape[1] - 2):
+            with pytest.raises(BatchError, match="one value per new token"):
+                generate(model, ids, mask=torch.ones(1, columns, dtype=torch.bool), prefill_chunk=chunk)
     with pytest.raises(BatchError, match="row 1 of the prompt has no real token"):
         generate(model, prompt(3, 2), mask=torch.tensor([[True] * 3, [False] * 3]))
     with pytest.raises(BatchError, match="at least one token"):

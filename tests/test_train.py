@@ -7,7 +7,7 @@ from labkit import HybridLM
 from labkit.corpus import NAMES
 from labkit.model import PRESETS
 from labkit.tokenizer import tokenizer
-from labkit.train import RECIPES, batch, main, span, starting, train
+from labkit.train import RECIPES, Recipe, batch, kept_at, main, span, starting, train
 
 
 def weights(model):
@@ -31,6 +31,38 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     assert torch.equal(weights(whole), weights(again))
     assert not torch.equal(weights(whole), weights(train("mamba2", steps=4, seed=1)))
     assert (tmp_path / "parts" / "mamba2.png").stat().st_size > 5000
+
+
+def test_what_was_kept_is_of_this_recipe_and_whole_or_refused(tmp_path, monkeypatch):
+    train("mamba2", steps=2, folder=tmp_path, every=1)
+    kept = kept_at(tmp_path, "mamba2", 0, 2)
+    before = kept.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setitem(RECIPES, "mamba2", Recipe(5e-3, 3000, fewest=(2, 2), most=5, colours=2))
+        with pytest.raises(ValueError, match="another recipe; remove it"):
+            train("mamba2", steps=2, folder=tmp_path)
+    assert kept.read_bytes() == before
+    for damaged in (b"", before[:len(before) // 2], b"no pickle"):
+        kept.write_bytes(damaged)
+        with pytest.raises(ValueError, match="cannot be read .* remove it"):
+            train("mamba2", steps=2, folder=tmp_path)
+        assert kept.read_bytes() == damaged
+    kept.unlink()
+    assert torch.equal(weights(train("mamba2", steps=2, folder=tmp_path)), weights(train("mamba2", steps=2)))
+
+
+def test_wrong_arguments_are_named(tmp_path, capsys):
+    with pytest.raises(ValueError, match="'mambo'; there are mamba, "):
+        train("mambo")
+    with pytest.raises(ValueError, match="0 steps"):
+        train("mamba2", steps=0)
+    kept = kept_at(tmp_path, "mamba2", 0, 1)
+    kept.write_bytes(b"")
+    for arguments, said in ((["mambo"], "'mambo'; there are mamba, "), (["mamba2", "--steps", "0"], "--steps 0 was asked for"),
+                            (["mamba2", "--steps", "1"], "remove it to train from the start")):
+        with pytest.raises(SystemExit) as exit:
+            main([*arguments, "--out", str(tmp_path / "new"), "--work", str(tmp_path)])
+        assert exit.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_the_loss_looks_at_answers_alone():
@@ -83,7 +115,8 @@ def test_every_trained_preset_has_a_recipe():
     assert set(RECIPES) <= set(PRESETS)
 
 
-def test_the_command_makes_the_folder_that_it_writes_to(tmp_path, capsys):
+def test_the_command_makes_the_folder_that_it_writes_to_and_leaves_nothing_to_go_on_from(tmp_path, capsys):
     assert main(["mamba2", "--steps", "1", "--out", str(tmp_path / "new"), "--work", str(tmp_path / "work")]) == 0
     assert HybridLM.load(tmp_path / "new" / "mamba2.safetensors").config == HybridLM.preset(
         "mamba2", tokenizer().get_vocab_size()).config and "of 400 held-out questions" in capsys.readouterr().out
+    assert [file.name for file in (tmp_path / "work").iterdir()] == ["mamba2.png"]

@@ -75,7 +75,7 @@ class HalfDone(HybridLM):
     def forward(self, input_ids, cache=None, *, position=None, mask=None):
         if not input_ids.shape[1]:
             return super().forward(input_ids, cache, position=position, mask=mask)
-        self._check(input_ids, mask)
+        self.check(input_ids, mask)
         cache = Cache() if cache is None else cache
         states, fingerprint = cache.begin(self, input_ids, position)
         x, new = self.embed(input_ids) * self.config.hidden_size ** 0.5, []

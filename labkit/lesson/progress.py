@@ -7,9 +7,9 @@ The file is `labkit_progress.json` in the current folder, or the one that LABKIT
 
 import json
 import os
-import tempfile
 from pathlib import Path
 
+from ..files import replacing
 from .card import Card
 
 VERSION = 1
@@ -51,14 +51,8 @@ def put(part, key, **fields):
     data, file = load(), path()
     data[part][key] = {**data[part].get(key, {}), **fields}
     try:
-        handle, temporary = tempfile.mkstemp(dir=file.absolute().parent, prefix=file.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                json.dump(data, out, indent=1, sort_keys=True)
-            os.replace(temporary, file)         # atomic: a reader sees the old file or the new one
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with replacing(file) as out:
+            out.write(json.dumps(data, indent=1, sort_keys=True).encode())
     except OSError as error:
         print(f"Your progress is not stored: {error.strerror}. The lesson works without it. "
               "To store it, set LABKIT_PROGRESS to a file in a folder that you can write to.")
