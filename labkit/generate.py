@@ -50,9 +50,9 @@ def generate(model, ids: Tensor, cache: Cache | None = None, max_new_tokens: int
         >>> torch.equal(generate(model, prompt, cache), generate(model, prompt))
         True
     """
-    steps = stream(model, ids, cache, max_new_tokens, temperature, top_k, top_p, seed, stop, mask=mask,
-                   prefill_chunk=prefill_chunk, update_cache=update_cache)
-    return torch.stack(list(steps), dim=1) if max_new_tokens else ids.new_zeros(len(ids), 0)
+    tokens = list(stream(model, ids, cache, max_new_tokens, temperature, top_k, top_p, seed, stop, mask=mask,
+                         prefill_chunk=prefill_chunk, update_cache=update_cache))
+    return torch.stack(tokens, dim=1) if tokens else ids.new_zeros(len(ids), 0)
 
 
 @torch.no_grad()
@@ -61,7 +61,7 @@ def stream(model, ids: Tensor, cache: Cache | None = None, max_new_tokens: int =
            mask: Tensor | None = None, prefill_chunk: int | None = None, update_cache: bool = False
            ) -> Iterator[Tensor]:
     """As `generate`, one (B,) tensor of tokens at a time, each as soon as it is known."""
-    _check_options(max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p,
+    _check_options(max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, stop=stop,
                    prefill_chunk=prefill_chunk)
     work, logits = prefill(model, ids, cache, mask, prefill_chunk)
     source = None if seed is None else torch.Generator(ids.device).manual_seed(seed)
@@ -85,6 +85,7 @@ def _check_options(**given) -> None:
               "temperature": (lambda v: v >= 0, "0 (greedy) or more"),
               "top_k": (lambda v: v is None or some(v), "an int of 1 or more, or None"),
               "top_p": (lambda v: v is None or 0 < v <= 1, "above 0 and at most 1, or None"),
+              "stop": (lambda v: not isinstance(v, (int, str)), "a sequence of token ids"),
               "prefill_chunk": (lambda v: v is None or some(v), "an int of 1 or more, or None"),
               "draft": (some, "an int of 1 or more"), "ngram": (some, "an int of 1 or more")}
     for name, value in given.items():
@@ -193,12 +194,13 @@ def speculate(model, ids: Tensor, cache: Cache | None = None, max_new_tokens: in
         BatchError: more than one row.
         ValueError: an option outside its range.
     """
-    _check_options(max_new_tokens=max_new_tokens, draft=draft, ngram=ngram)
+    _check_options(max_new_tokens=max_new_tokens, stop=stop, draft=draft, ngram=ngram)
+    model.check(ids)
     if len(ids) != 1:
         raise BatchError(f"{len(ids)} rows were given; rows accept guesses at different places, speculate on one")
+    work, logits = prefill(model, ids, cache)
     if not max_new_tokens:
         return Speculation(ids.new_zeros(0), 0, 0, 0)
-    work, logits = prefill(model, ids, cache)
     text, start = ids[0].tolist(), ids.shape[1]
     text.append(int(logits[0].argmax()))
     calls = proposed = accepted = 0

@@ -149,10 +149,11 @@ def test_speculation_gives_exactly_the_greedy_output(name, data):
 def test_bad_options_are_named():
     model, ids = make("mamba2"), prompt()
     for options in (dict(max_new_tokens=-1), dict(temperature=-0.5), dict(top_k=0), dict(top_p=0.0), dict(top_p=1.5),
-                    dict(prefill_chunk=0)):
+                    dict(prefill_chunk=0), dict(prefill_chunk=0, max_new_tokens=0), dict(stop=5), dict(stop=".")):
         with pytest.raises(ValueError, match=f"{next(iter(options))}=.*must be"):
             generate(model, ids, **options)
-    for options in (dict(max_new_tokens=-1), dict(max_new_tokens=2.5), dict(draft=0), dict(ngram=0)):
+    for options in (dict(max_new_tokens=-1), dict(max_new_tokens=2.5), dict(draft=0), dict(ngram=0),
+                    dict(stop=5)):
         with pytest.raises(ValueError, match=f"{next(iter(options))}=.*must be"):
             speculate(model, ids, **options)
     for chunk in (None, 2):                                 # a mask of the whole text and more, or for the new part alone
@@ -163,6 +164,9 @@ def test_bad_options_are_named():
         generate(model, prompt(3, 2), mask=torch.tensor([[True] * 3, [False] * 3]))
     with pytest.raises(BatchError, match="at least one token"):
         generate(model, ids[:, :0])
+    for run in (generate, speculate):
+        with pytest.raises(BatchError, match=r"\(batch, tokens\)"):
+            run(model, ids[0], max_new_tokens=0)
     with pytest.raises(BatchError, match="speculate on one"):
         speculate(model, prompt(3, 2))
     cache = Cache()
